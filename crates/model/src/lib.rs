@@ -1,0 +1,26 @@
+//! Nouns, rules and formats. No IO, no clock, no async, no unsafe: everything here is a plain
+//! function over plain data, so that each rule can be tested as a table.
+
+pub mod bytes;
+pub mod changes;
+pub mod journal;
+pub mod limits;
+pub mod outcome;
+pub mod wire;
+
+pub use bytes::ByteText;
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes
+        .iter()
+        .flat_map(|byte| {
+            [
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 15)],
+            ]
+        })
+        .map(char::from)
+        .collect()
+}
