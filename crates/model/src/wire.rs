@@ -296,7 +296,7 @@ pub enum Parents {
 pub enum Reply {
     Done,
     Ready {
-        pid: i32,
+        wall: Wall,
     },
     Proof {
         probes: Vec<ProbeResult>,
@@ -323,6 +323,15 @@ pub enum Reply {
     Failed(Failure),
 }
 
+/// How much of the second wall (Landlock) stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wall {
+    Full,
+    Partial,
+    Absent,
+}
+
 /// Why a request failed: the operation, what it acted on, and the kernel's word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("cannot {operation} `{subject}`: {reason}")]
@@ -343,6 +352,8 @@ pub enum Notice {
     Gone,
     /// A bound was met; what follows from it is said in `Exited`.
     Bound { bound: Bound, detail: String },
+    /// So much input of an exec was taken; the host keeps a bounded amount under way.
+    InputTaken { bytes: u64 },
     /// Something changed in a watched directory.
     Changed { name: ByteText, what: Changed },
 }
@@ -352,6 +363,8 @@ pub enum Notice {
 pub struct Exited {
     pub code: Option<i32>,
     pub signal: Option<i32>,
+    /// Why nothing was started, where nothing was.
+    pub not_started: Option<Failure>,
     /// The bound that ended it, where one did.
     pub bound: Option<Bound>,
     pub duration_ms: u64,

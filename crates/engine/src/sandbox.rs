@@ -1,0 +1,261 @@
+//! A running sandbox of the native backend: started, locked down, proven, and talked to.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use ringfence_jail::cgroup::{Cgroup, CgroupLimits};
+use ringfence_jail::identity::AGENT_ID;
+use ringfence_jail::launch::{LaunchError, Launched, launch};
+use ringfence_jail::plan::Spec;
+use ringfence_model::ByteText;
+use ringfence_model::journal::ProbeResult;
+use ringfence_model::limits::{Grade, Graded, Limit, Limits};
+use ringfence_model::wire::{Hello, MemoryWatch, Prove, Reply, Request, Wall};
+
+use crate::client::{Client, ClientError};
+use crate::guest;
+
+/// BOUND: how long output may be idle after the leader's exit before an exec ends. Long enough for
+/// a pipe to be drained, short enough not to be felt.
+const DRAIN_IDLE: Duration = Duration::from_millis(50);
+
+/// Why a sandbox could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    #[error("cannot copy the guest into sealed memory")]
+    SealGuest(#[source] io::Error),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error("the sandbox's pid 1 did not come up")]
+    Greet(#[source] ClientError),
+    #[error("cannot make the canary `{path}`")]
+    MakeCanary {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the sandbox does not hold: {}", failed.join(", "))]
+    NotProven { failed: Vec<String> },
+}
+
+/// A sandbox. Dropping it ends everything inside.
+#[derive(Debug)]
+pub struct Sandbox {
+    launched: Launched,
+    client: Client,
+    cgroup: Option<Cgroup>,
+    grades: Vec<Graded>,
+    wall: Wall,
+    inside: String,
+}
+
+impl Sandbox {
+    /// Starts one and waits until it has locked itself down.
+    pub fn start(name: &str, spec: &Spec, limits: &Limits) -> Result<Self, SandboxError> {
+        let sealed = guest::sealed().map_err(SandboxError::SealGuest)?;
+        let cgroup = Cgroup::create(
+            &format!("ringfence-{name}"),
+            &CgroupLimits {
+                memory_bytes: limits.memory_bytes,
+                // The guest and the wardens count as well; the agent's own bound is its rlimit.
+                processes: Some(limits.processes + 16),
+            },
+        );
+        let launched = launch(spec, sealed, cgroup.as_ref())?;
+        let socket = launched
+            .control()
+            .try_clone()
+            .map_err(|e| SandboxError::Greet(ClientError::Talk(e)))?;
+        let mut client = Client::new(socket);
+        let memory_held = cgroup.as_ref().is_some_and(Cgroup::holds_memory);
+        let inside = spec.workspace.inside.to_string_lossy().into_owned();
+        let hello = Hello {
+            agent_uid: AGENT_ID,
+            agent_gid: AGENT_ID,
+            writable: ["/tmp", "/home/agent", "/dev/shm"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain([inside.clone()])
+                .collect(),
+            drain_idle_ms: DRAIN_IDLE.as_millis() as u64,
+            open_files: limits.open_files,
+            processes: limits.processes,
+            file_bytes: limits.file_bytes,
+            memory: limits
+                .memory_bytes
+                .filter(|_| !memory_held)
+                .map(|limit_bytes| MemoryWatch { limit_bytes }),
+            cpu_seconds: limits.cpu_seconds,
+        };
+        let wall = match client
+            .call(&Request::Hello(hello))
+            .map_err(SandboxError::Greet)?
+        {
+            Reply::Ready { wall } => wall,
+            _ => return Err(SandboxError::Greet(ClientError::OtherAnswer)),
+        };
+        let grades = grades(limits, cgroup.as_ref());
+        Ok(Self {
+            launched,
+            client,
+            cgroup,
+            grades,
+            wall,
+            inside,
+        })
+    }
+
+    /// Has the sandbox try, from inside and as the agent, what must fail. Anything that works is an
+    /// error: nothing runs in a sandbox that does not hold.
+    pub fn prove(&mut self, canary: &Path) -> Result<Vec<ProbeResult>, SandboxError> {
+        if !canary.exists() {
+            std::fs::write(canary, b"what no sandbox may read\n").map_err(|source| {
+                SandboxError::MakeCanary {
+                    path: canary.display().to_string(),
+                    source,
+                }
+            })?;
+        }
+        // A host without loopback has no port that could be reached.
+        let listener = TcpListener::bind(("127.0.0.1", 0)).ok();
+        let host_port = listener
+            .as_ref()
+            .and_then(|l| l.local_addr().ok())
+            .map(|address| address.port());
+        let prove = Prove {
+            canary: ByteText::from(canary.as_os_str().as_bytes()),
+            host_port,
+            unwritable: ["", "/usr", "/etc", "/usr/bin", "/proc/sys", "/.ringfence"]
+                .map(str::to_owned)
+                .to_vec(),
+            writable: self.inside.clone(),
+        };
+        let probes = match self
+            .client
+            .call(&Request::Prove(prove))
+            .map_err(SandboxError::Greet)?
+        {
+            Reply::Proof { probes } => probes,
+            _ => return Err(SandboxError::Greet(ClientError::OtherAnswer)),
+        };
+        let failed: Vec<String> = probes
+            .iter()
+            .filter(|p| !p.held)
+            .map(|p| format!("{} ({})", p.probe, p.detail))
+            .collect();
+        if failed.is_empty() && !probes.is_empty() {
+            Ok(probes)
+        } else {
+            Err(SandboxError::NotProven { failed })
+        }
+    }
+
+    /// How firmly each limit holds here.
+    pub fn grades(&self) -> &[Graded] {
+        &self.grades
+    }
+
+    /// What came of the second wall.
+    pub fn wall(&self) -> Wall {
+        self.wall
+    }
+
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// The host's number of pid 1.
+    pub fn pid(&self) -> i32 {
+        self.launched.pid()
+    }
+
+    /// How often memory or processes were refused by the kernel.
+    pub fn kernel_refusals(&self) -> ringfence_jail::cgroup::CgroupEvents {
+        self.cgroup.as_ref().map(Cgroup::events).unwrap_or_default()
+    }
+
+    /// Ends everything inside.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.launched.end()
+    }
+}
+
+/// What holds each limit on this host.
+pub fn grades(limits: &Limits, cgroup: Option<&Cgroup>) -> Vec<Graded> {
+    let memory_held = cgroup.is_some_and(Cgroup::holds_memory);
+    let graded = |limit, grade, by: &str| Graded {
+        limit,
+        grade,
+        by: by.to_owned(),
+    };
+    let unless_off = |set: bool, graded: Graded| {
+        if set {
+            graded
+        } else {
+            Graded {
+                grade: Grade::Absent,
+                by: "switched off".to_owned(),
+                ..graded
+            }
+        }
+    };
+    vec![
+        unless_off(
+            limits.time_seconds.is_some(),
+            graded(Limit::Time, Grade::Hard, "timer of pid 1, then SIGKILL"),
+        ),
+        unless_off(
+            limits.memory_bytes.is_some(),
+            if memory_held {
+                graded(Limit::Memory, Grade::Hard, "memory cgroup")
+            } else {
+                graded(
+                    Limit::Memory,
+                    Grade::Watched,
+                    "looked at every 100 ms; can overshoot by what is allocated in between",
+                )
+            },
+        ),
+        graded(
+            Limit::Processes,
+            Grade::Hard,
+            if cgroup.is_some_and(Cgroup::holds_processes) {
+                "RLIMIT_NPROC in the user namespace, pids cgroup"
+            } else {
+                "RLIMIT_NPROC in the user namespace"
+            },
+        ),
+        unless_off(
+            limits.cpu_seconds.is_some(),
+            graded(Limit::Cpu, Grade::Watched, "looked at every 100 ms"),
+        ),
+        graded(
+            Limit::OpenFiles,
+            Grade::Hard,
+            "RLIMIT_NOFILE of each process",
+        ),
+        unless_off(
+            limits.file_bytes.is_some(),
+            graded(Limit::FileSize, Grade::Hard, "RLIMIT_FSIZE"),
+        ),
+        unless_off(
+            limits.disk_bytes.is_some(),
+            graded(
+                Limit::Disk,
+                Grade::Watched,
+                "looked at every 50 ms; can overshoot by what is written in between",
+            ),
+        ),
+        unless_off(
+            limits.disk_inodes.is_some(),
+            graded(Limit::Inodes, Grade::Watched, "looked at every 50 ms"),
+        ),
+        unless_off(
+            limits.output_bytes.is_some(),
+            graded(Limit::Output, Grade::Hard, "counted as it is read"),
+        ),
+    ]
+}

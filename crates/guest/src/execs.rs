@@ -1,0 +1,626 @@
+//! Commands: started under a warden, fed, read from, timed, and told about.
+//!
+//! ```text
+//! started ──▶ leader ended ──▶ output drained or idle ──▶ Exited ──▶ nothing left ──▶ Gone
+//!     └── bound met or signal for all ──▶ every process of it killed, again and again, until gone
+//! ```
+
+mod ring;
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use ringfence_jail::terminal;
+use ringfence_jail::warden::{self, NotStartedAt, RECORD, Record, Terminal};
+use ringfence_model::ByteText;
+use ringfence_model::wire::{
+    Bound, Exec as Asked, Exited, Failure, Hello, Kind, Notice, OutputMode, Reply, SignalScope,
+    Stdin, WindowSize,
+};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+
+use crate::connection::Connection;
+use crate::processes::{self, Watchdog};
+use crate::{become_agent, failure, pipe};
+use ring::Ring;
+
+/// BOUND: how often the processes inside are looked at while a command runs.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// BOUND: how long a command has to end by itself after SIGTERM.
+const GRACE: Duration = Duration::from_millis(1000);
+/// BOUND: a command that is being killed is looked at this often until nothing of it is left.
+const KILL_EVERY: Duration = Duration::from_millis(5);
+/// BOUND: after the leader's exit, output that never falls idle is waited for this many idle times.
+const DRAIN_FACTOR: u32 = 10;
+/// BOUND: leftovers listed by name; a fork bomb must not fill a frame.
+const LEFTOVERS: usize = 64;
+
+/// All commands of this sandbox that are not gone.
+#[derive(Debug, Default)]
+pub struct Execs {
+    running: BTreeMap<u32, Exec>,
+    watchdog: Watchdog,
+    looked: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Exec {
+    warden: i32,
+    records: Option<OwnedFd>,
+    partial_record: Vec<u8>,
+    program: ByteText,
+    cwd: ByteText,
+    leader: Option<i32>,
+    stdin: Option<Input>,
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+    /// The terminal is standard input and output at once.
+    terminal: bool,
+    ring: Ring,
+    attached: bool,
+    started: Instant,
+    deadline: Option<Instant>,
+    kill: Option<Kill>,
+    bound: Option<Bound>,
+    ended: Option<Ended>,
+    last_output: Instant,
+    reported: bool,
+}
+
+#[derive(Debug)]
+struct Input {
+    fd: OwnedFd,
+    pending: Vec<u8>,
+    at_end: bool,
+}
+
+#[derive(Debug)]
+struct Ended {
+    at: Instant,
+    code: Option<i32>,
+    signal: Option<i32>,
+    not_started: Option<Failure>,
+    cpu_ms: u64,
+    peak_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kill {
+    /// Asked to end; killed from then on.
+    At(Instant),
+    Now,
+}
+
+impl Execs {
+    /// Starts a command; its stream is the request's.
+    pub fn start(&mut self, stream: u32, asked: Asked, hello: &Hello) -> Reply {
+        let program = asked.argv.first().cloned().unwrap_or_default();
+        match start(asked, hello) {
+            Ok(exec) => {
+                let pid = exec.warden;
+                self.running.insert(stream, exec);
+                Reply::Started { pid }
+            }
+            Err(error) => {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
+                Reply::Failed(failure("start", program.as_bytes(), errno))
+            }
+        }
+    }
+
+    pub fn input(&mut self, stream: u32, bytes: Vec<u8>) {
+        if let Some(input) = self
+            .running
+            .get_mut(&stream)
+            .and_then(|exec| exec.stdin.as_mut())
+        {
+            input.pending.extend_from_slice(&bytes);
+        }
+    }
+
+    pub fn end_input(&mut self, stream: u32) {
+        if let Some(input) = self
+            .running
+            .get_mut(&stream)
+            .and_then(|exec| exec.stdin.as_mut())
+        {
+            input.at_end = true;
+        }
+    }
+
+    pub fn signal(&mut self, stream: u32, signal: i32, scope: SignalScope) -> Reply {
+        let Some(exec) = self.running.get_mut(&stream) else {
+            return no_such_exec();
+        };
+        let Some(signal) = Signal::from_named_raw(signal) else {
+            return Reply::Failed(failure("send", b"signal", Errno::INVAL));
+        };
+        match scope {
+            SignalScope::All if signal == Signal::KILL => exec.kill = Some(Kill::Now),
+            SignalScope::All => {
+                for pid in processes::descendants(exec.warden) {
+                    processes::send(pid, signal);
+                }
+            }
+            SignalScope::Foreground => {
+                if let Some(leader) = exec.leader.and_then(Pid::from_raw) {
+                    let group = exec.foreground().unwrap_or(leader);
+                    // The group may be gone already.
+                    let _ = rustix::process::kill_process_group(group, signal);
+                }
+            }
+        }
+        Reply::Done
+    }
+
+    pub fn resize(&mut self, stream: u32, size: WindowSize) -> Reply {
+        match self.running.get(&stream) {
+            Some(Exec {
+                stdout: Some(fd),
+                terminal: true,
+                ..
+            }) => match terminal::resize(fd.as_fd(), size.columns, size.rows) {
+                Ok(()) => Reply::Done,
+                Err(_) => Reply::Failed(failure("resize", b"terminal", Errno::NOTTY)),
+            },
+            Some(_) => Reply::Failed(failure("resize", b"terminal", Errno::NOTTY)),
+            None => no_such_exec(),
+        }
+    }
+
+    /// From now on output is sent; what is still kept since `from` comes first.
+    pub fn attach(&mut self, stream: u32, from: u64) -> (Reply, Vec<(Kind, Vec<u8>)>) {
+        let Some(exec) = self.running.get_mut(&stream) else {
+            return (no_such_exec(), Vec::new());
+        };
+        exec.attached = true;
+        let (from, kept) = exec.ring.since(from);
+        (Reply::Attached { from }, kept)
+    }
+
+    pub fn detach(&mut self, stream: u32) -> Reply {
+        match self.running.get_mut(&stream) {
+            Some(exec) => {
+                exec.attached = false;
+                Reply::Done
+            }
+            None => no_such_exec(),
+        }
+    }
+
+    /// What to wait for.
+    pub fn interests<'a>(&'a self, room: bool, waits: &mut Vec<PollFd<'a>>) {
+        for exec in self.running.values() {
+            if let Some(records) = &exec.records {
+                waits.push(PollFd::new(records, PollFlags::IN));
+            }
+            if room {
+                for output in [&exec.stdout, &exec.stderr].into_iter().flatten() {
+                    waits.push(PollFd::new(output, PollFlags::IN));
+                }
+            }
+            if let Some(input) = &exec.stdin
+                && (!input.pending.is_empty() || input.at_end)
+            {
+                waits.push(PollFd::new(&input.fd, PollFlags::OUT));
+            }
+        }
+    }
+
+    /// How long nothing happens by itself.
+    pub fn next_wake(&self, now: Instant) -> Option<Duration> {
+        let mut next: Option<Duration> = None;
+        let mut by = |wait: Duration| next = Some(next.map_or(wait, |n: Duration| n.min(wait)));
+        for exec in self.running.values() {
+            if let Some(deadline) = exec.deadline {
+                by(deadline.saturating_duration_since(now));
+            }
+            match exec.kill {
+                Some(Kill::Now) => by(KILL_EVERY),
+                Some(Kill::At(at)) => by(at.saturating_duration_since(now)),
+                None => {}
+            }
+            if exec.ended.is_some() && !exec.reported {
+                by(KILL_EVERY);
+            }
+        }
+        if !self.running.is_empty() {
+            let since = self
+                .looked
+                .map_or(LOOK_EVERY, |at| now.saturating_duration_since(at));
+            by(LOOK_EVERY.saturating_sub(since));
+        }
+        next
+    }
+
+    /// Does all that can be done now.
+    pub fn advance(&mut self, now: Instant, hello: &Hello, connection: &mut Connection) {
+        for (&stream, exec) in &mut self.running {
+            exec.read_records();
+            exec.feed(stream, connection);
+            exec.read_output(stream, now, connection);
+            exec.keep_time(now);
+            let idle = Duration::from_millis(hello.drain_idle_ms);
+            if exec.is_over(now, idle) {
+                exec.reported = true;
+                connection.notice(stream, &Notice::Exited(exec.report()));
+            }
+            if exec.records.is_none() && exec.reported {
+                connection.notice(stream, &Notice::Gone);
+            }
+        }
+        self.running
+            .retain(|_, exec| exec.records.is_some() || !exec.reported);
+        self.look(now, hello, connection);
+    }
+
+    /// Looks at what everything inside uses, and ends what is beyond its bound.
+    fn look(&mut self, now: Instant, hello: &Hello, connection: &mut Connection) {
+        if self.running.is_empty() {
+            self.looked = None;
+            return;
+        }
+        let due = self
+            .looked
+            .is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
+        if !due {
+            return;
+        }
+        // The first look comes after one interval: a short command is not looked at.
+        let first = self.looked.is_none();
+        self.looked = Some(now);
+        if first {
+            return;
+        }
+        let Some((bound, detail)) = self.watchdog.look(hello) else {
+            return;
+        };
+        for (&stream, exec) in &mut self.running {
+            if exec.bound.is_some() {
+                continue;
+            }
+            connection.notice(
+                stream,
+                &Notice::Bound {
+                    bound,
+                    detail: detail.clone(),
+                },
+            );
+            exec.bound = Some(bound);
+            // The kernel already refuses more processes; the others are for us to enforce.
+            if bound != Bound::Processes {
+                exec.kill = Some(Kill::Now);
+            }
+        }
+    }
+}
+
+fn no_such_exec() -> Reply {
+    Reply::Failed(failure("find", b"exec", Errno::SRCH))
+}
+
+fn start(asked: Asked, hello: &Hello) -> io::Result<Exec> {
+    let now = Instant::now();
+    let strings = |list: &[ByteText]| -> io::Result<Vec<CString>> {
+        list.iter()
+            .map(|text| Ok(CString::new(text.as_bytes())?))
+            .collect()
+    };
+    let program = asked.argv.first().cloned().ok_or(Errno::INVAL)?;
+    let env: Vec<ByteText> = asked
+        .env
+        .iter()
+        .map(|(key, value)| ByteText([key.as_bytes(), b"=", value.as_bytes()].concat()))
+        .collect();
+    let path = asked.env.iter().find(|(key, _)| key.as_bytes() == b"PATH");
+    let streams = Streams::open(&asked)?;
+    let command = warden::Command {
+        candidates: candidates(
+            program.as_bytes(),
+            path.map_or(&b""[..], |(_, value)| value.as_bytes()),
+        )?,
+        argv: strings(&asked.argv)?,
+        env: strings(&env)?,
+        cwd: CString::new(asked.cwd.as_bytes())?,
+        stdin: streams.theirs.0,
+        stdout: streams.theirs.1,
+        stderr: streams.theirs.2,
+        terminal: if asked.terminal.is_some() {
+            Terminal::Controlling
+        } else {
+            Terminal::No
+        },
+        open_files: hello.open_files,
+        processes: hello.processes,
+        file_bytes: hello.file_bytes,
+        become_agent: become_agent(hello),
+    };
+    let started = warden::start(command)?;
+    for fd in [&streams.stdin, &streams.stdout, &streams.stderr]
+        .into_iter()
+        .flatten()
+    {
+        rustix::io::ioctl_fionbio(fd, true)?;
+    }
+    rustix::io::ioctl_fionbio(&started.records, true)?;
+    Ok(Exec {
+        warden: started.pid,
+        records: Some(started.records),
+        partial_record: Vec::new(),
+        program,
+        cwd: asked.cwd,
+        leader: None,
+        stdin: streams.stdin.map(|fd| Input {
+            fd,
+            pending: Vec::new(),
+            at_end: false,
+        }),
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+        terminal: asked.terminal.is_some(),
+        ring: Ring::default(),
+        attached: asked.output == OutputMode::Attached,
+        started: now,
+        deadline: asked.timeout_ms.map(|ms| now + Duration::from_millis(ms)),
+        kill: None,
+        bound: None,
+        ended: None,
+        last_output: now,
+        reported: false,
+    })
+}
+
+/// Where a program may be: itself where it names a path, else below each part of `PATH`.
+fn candidates(program: &[u8], path: &[u8]) -> io::Result<Vec<CString>> {
+    if program.contains(&b'/') || program.is_empty() {
+        return Ok(vec![CString::new(program)?]);
+    }
+    path.split(|&byte| byte == b':')
+        .map(|directory| {
+            let directory = if directory.is_empty() {
+                &b"."[..]
+            } else {
+                directory
+            };
+            Ok(CString::new([directory, b"/", program].concat())?)
+        })
+        .collect()
+}
+
+/// The command's streams and our ends of them.
+struct Streams {
+    theirs: (OwnedFd, OwnedFd, OwnedFd),
+    stdin: Option<OwnedFd>,
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+}
+
+impl Streams {
+    fn open(asked: &Asked) -> io::Result<Self> {
+        if let Some(size) = asked.terminal {
+            let (ours, theirs) = terminal::open_pair(size.columns, size.rows)?;
+            return Ok(Self {
+                theirs: (theirs.try_clone()?, theirs.try_clone()?, theirs),
+                stdin: Some(ours.try_clone()?),
+                stdout: Some(ours),
+                stderr: None,
+            });
+        }
+        let (stdin_theirs, stdin) = match asked.stdin {
+            Stdin::Frames => {
+                let (read, write) = pipe()?;
+                (read, Some(write))
+            }
+            Stdin::Empty => (std::fs::File::open("/dev/null")?.into(), None),
+        };
+        let (stdout, stdout_theirs) = pipe()?;
+        let (stderr, stderr_theirs) = pipe()?;
+        Ok(Self {
+            theirs: (stdin_theirs, stdout_theirs, stderr_theirs),
+            stdin,
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+        })
+    }
+}
+
+impl Exec {
+    fn foreground(&self) -> Option<Pid> {
+        if !self.terminal {
+            return None;
+        }
+        rustix::termios::tcgetpgrp(self.stdout.as_ref()?).ok()
+    }
+
+    /// Takes what the warden says.
+    fn read_records(&mut self) {
+        let Some(records) = &self.records else { return };
+        let mut chunk = [0u8; 4 * RECORD];
+        match rustix::io::read(records, &mut chunk) {
+            Ok(0) => {
+                self.records = None;
+                // A warden that went without a word was killed by the agent it looked after.
+                if self.ended.is_none() {
+                    self.end(None, Some(Signal::KILL.as_raw()), None, 0, 0);
+                }
+                return;
+            }
+            Ok(count) => self.partial_record.extend_from_slice(&chunk[..count]),
+            Err(_) => return,
+        }
+        while let Some((bytes, _)) = self.partial_record.split_first_chunk::<RECORD>() {
+            let record = Record::decode(bytes);
+            self.partial_record.drain(..RECORD);
+            match record {
+                Some(Record::Started { pid }) => self.leader = Some(pid),
+                Some(Record::NotStarted { errno, at }) => {
+                    let errno = Errno::from_raw_os_error(errno);
+                    let failure = match at {
+                        NotStartedAt::Directory => failure("enter", self.cwd.as_bytes(), errno),
+                        NotStartedAt::Program => failure("execute", self.program.as_bytes(), errno),
+                        NotStartedAt::Limits => failure("prepare", self.program.as_bytes(), errno),
+                    };
+                    // As a shell says it: 127 not found, 126 found and not executable.
+                    let code = if errno == Errno::NOENT { 127 } else { 126 };
+                    self.end(Some(code), None, Some(failure), 0, 0);
+                }
+                Some(Record::Ended {
+                    code,
+                    signal,
+                    cpu_us,
+                    peak_kib,
+                }) if self.ended.is_none() => {
+                    self.end(code, signal, None, cpu_us / 1000, peak_kib * 1024);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn end(
+        &mut self,
+        code: Option<i32>,
+        signal: Option<i32>,
+        not_started: Option<Failure>,
+        cpu_ms: u64,
+        peak_bytes: u64,
+    ) {
+        self.ended = Some(Ended {
+            at: Instant::now(),
+            code,
+            signal,
+            not_started,
+            cpu_ms,
+            peak_bytes,
+        });
+        self.deadline = None;
+    }
+
+    /// Gives the command what it was sent.
+    fn feed(&mut self, stream: u32, connection: &mut Connection) {
+        let Some(input) = &mut self.stdin else { return };
+        if !input.pending.is_empty() {
+            match rustix::io::write(&input.fd, &input.pending) {
+                Ok(count) => {
+                    input.pending.drain(..count);
+                    connection.notice(
+                        stream,
+                        &Notice::InputTaken {
+                            bytes: count as u64,
+                        },
+                    );
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // Nobody reads any more: take it all and forget it.
+                Err(_) => {
+                    let bytes = input.pending.len() as u64;
+                    input.pending.clear();
+                    input.at_end = true;
+                    connection.notice(stream, &Notice::InputTaken { bytes });
+                }
+            }
+        }
+        if input.pending.is_empty() && input.at_end {
+            if self.terminal {
+                // A terminal's end of input is a character, and the other side stays open.
+                let _ = rustix::io::write(&input.fd, &[4]);
+                input.at_end = false;
+            } else {
+                self.stdin = None;
+            }
+        }
+    }
+
+    /// Takes what the command wrote, one read of each stream at a time.
+    fn read_output(&mut self, stream: u32, now: Instant, connection: &mut Connection) {
+        let mut chunk = [0u8; 65536];
+        for kind in [Kind::Output, Kind::ErrorOutput] {
+            let output = if kind == Kind::Output {
+                &mut self.stdout
+            } else {
+                &mut self.stderr
+            };
+            let Some(fd) = output else { continue };
+            if !connection.has_room() {
+                return;
+            }
+            match rustix::io::read(&*fd, &mut chunk) {
+                // A terminal says EIO when nobody holds its other side.
+                Ok(0) | Err(Errno::IO) => *output = None,
+                Ok(count) => {
+                    self.last_output = now;
+                    let bytes = &chunk[..count];
+                    self.ring.push(kind, bytes);
+                    if self.attached {
+                        connection.data(kind, stream, bytes);
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn keep_time(&mut self, now: Instant) {
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.deadline = None;
+            self.bound = Some(Bound::Time);
+            for pid in processes::descendants(self.warden) {
+                processes::send(pid, Signal::TERM);
+            }
+            self.kill = Some(Kill::At(now + GRACE));
+        }
+        if let Some(Kill::At(at)) = self.kill
+            && now >= at
+        {
+            self.kill = Some(Kill::Now);
+        }
+        if matches!(self.kill, Some(Kill::Now)) {
+            processes::kill_all(self.warden);
+        }
+    }
+
+    fn is_over(&self, now: Instant, idle: Duration) -> bool {
+        let Some(ended) = &self.ended else {
+            return false;
+        };
+        if self.reported {
+            return false;
+        }
+        let drained = self.stdout.is_none() && self.stderr.is_none();
+        // Being killed: wait until everything is.
+        if self.kill.is_some() && self.records.is_some() {
+            return false;
+        }
+        let quiet = now.saturating_duration_since(self.last_output.max(ended.at)) >= idle;
+        let long = now.saturating_duration_since(ended.at) >= idle * DRAIN_FACTOR;
+        drained || quiet || long
+    }
+
+    fn report(&self) -> Exited {
+        let ended = self
+            .ended
+            .as_ref()
+            .expect("only what has ended is reported");
+        let mut leftovers = Vec::new();
+        if self.records.is_some() {
+            leftovers = processes::leftovers(self.warden, LEFTOVERS);
+        }
+        Exited {
+            code: ended.code,
+            signal: ended.signal,
+            not_started: ended.not_started.clone(),
+            bound: self.bound,
+            duration_ms: ended.at.saturating_duration_since(self.started).as_millis() as u64,
+            cpu_ms: ended.cpu_ms,
+            peak_bytes: ended.peak_bytes,
+            stdout_bytes: self.ring.total(Kind::Output),
+            stderr_bytes: self.ring.total(Kind::ErrorOutput),
+            leftovers,
+        }
+    }
+}

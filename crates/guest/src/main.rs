@@ -1,0 +1,209 @@
+//! The program that is pid 1 inside every sandbox, on every backend.
+//!
+//! One thread, one loop: it waits for the host's requests, for output of commands and for time to
+//! pass, and does what follows. When the host goes away it ends, and everything inside with it.
+//!
+//! INVARIANT: single-threaded. Wardens are forked from it, and a thread would have its own id that
+//! the agent could act on.
+
+mod connection;
+mod execs;
+mod files;
+mod processes;
+mod proof;
+mod watch;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use connection::{Connection, Incoming};
+use execs::Execs;
+use files::Files;
+use ringfence_jail::lockdown;
+use ringfence_jail::warden::BecomeAgent;
+use ringfence_model::ByteText;
+use ringfence_model::wire::{Failure, Hello, Reply, Request, Wall};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use watch::Watches;
+
+/// What the kernel said, for the host.
+pub(crate) fn failure(operation: &str, subject: &[u8], errno: Errno) -> Failure {
+    Failure {
+        operation: operation.to_owned(),
+        subject: ByteText::from(subject),
+        errno: errno.raw_os_error(),
+        reason: io::Error::from(errno).to_string(),
+    }
+}
+
+fn main() -> ExitCode {
+    // The socket is inherited as descriptor 3; nothing else is open.
+    let socket = ringfence_jail::inherited_socket();
+    match serve(socket) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Serves until the host goes away.
+fn serve(socket: UnixStream) -> io::Result<()> {
+    lockdown::make_undumpable().map_err(io::Error::other)?;
+    ringfence_jail::ignore_signals();
+    let mut guest = Guest {
+        connection: Connection::new(socket)?,
+        execs: Execs::default(),
+        files: Files::default(),
+        watches: Watches::default(),
+        hello: None,
+    };
+    loop {
+        guest.wait()?;
+        if !guest.take_requests()? {
+            return Ok(());
+        }
+        let now = Instant::now();
+        if let Some(hello) = &guest.hello {
+            guest.execs.advance(now, hello, &mut guest.connection);
+        }
+        guest.files.advance(&mut guest.connection);
+        guest.watches.advance(&mut guest.connection);
+        guest.connection.flush()?;
+    }
+}
+
+struct Guest {
+    connection: Connection,
+    execs: Execs,
+    files: Files,
+    watches: Watches,
+    /// Set once the guest is locked down; nothing is done before.
+    hello: Option<Hello>,
+}
+
+impl Guest {
+    /// Sleeps until something can be done.
+    fn wait(&self) -> io::Result<()> {
+        let mut interest = PollFlags::IN;
+        if self.connection.wants_to_send() {
+            interest |= PollFlags::OUT;
+        }
+        let connection = self.connection.fd();
+        let mut waits = vec![PollFd::from_borrowed_fd(connection, interest)];
+        let room = self.connection.has_room();
+        self.execs.interests(room, &mut waits);
+        self.watches.interests(&mut waits);
+        let timeout = if self.files.has_work() && room {
+            Some(Duration::ZERO)
+        } else {
+            self.execs.next_wake(Instant::now())
+        };
+        let timeout = timeout.map(|wait| Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        });
+        match rustix::event::poll(&mut waits, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Answers what has come; false when the host is gone.
+    fn take_requests(&mut self) -> io::Result<bool> {
+        let Some(messages) = self.connection.receive()? else {
+            return Ok(false);
+        };
+        for message in messages {
+            match message {
+                Incoming::Request(stream, request) => self.answer(stream, request)?,
+                Incoming::Input(stream, bytes) => {
+                    if !self.files.input(stream, &bytes) {
+                        self.execs.input(stream, bytes);
+                    }
+                }
+                Incoming::EndInput(stream) => {
+                    if !self.files.end_input(stream, &mut self.connection) {
+                        self.execs.end_input(stream);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, stream: u32, request: Request) -> io::Result<()> {
+        let reply = match (request, &self.hello) {
+            (Request::Hello(hello), None) => {
+                let wall = lock_down(&hello)?;
+                self.hello = Some(hello);
+                Some(Reply::Ready { wall })
+            }
+            (Request::Hello(_), Some(_)) | (_, None) => {
+                return Err(io::Error::other("the host spoke out of turn"));
+            }
+            (Request::Prove(prove), Some(hello)) => Some(proof::prove(&prove, hello)),
+            (Request::Exec(exec), Some(hello)) => Some(self.execs.start(stream, exec, hello)),
+            (
+                Request::Signal {
+                    exec,
+                    signal,
+                    scope,
+                },
+                _,
+            ) => Some(self.execs.signal(exec, signal, scope)),
+            (Request::Resize { exec, size }, _) => Some(self.execs.resize(exec, size)),
+            (Request::Attach { exec, from }, _) => {
+                let (reply, kept) = self.execs.attach(exec, from);
+                self.connection.reply(stream, &reply);
+                for (kind, bytes) in kept {
+                    self.connection.data(kind, exec, &bytes);
+                }
+                None
+            }
+            (Request::Detach { exec }, _) => Some(self.execs.detach(exec)),
+            (Request::Watch { path }, _) => Some(self.watches.add(stream, &path)),
+            (Request::Unwatch { watch }, _) => Some(self.watches.remove(watch)),
+            (Request::Ping { nonce }, _) => Some(Reply::Pong { nonce }),
+            (Request::Usage, _) => Some(Reply::Usage(processes::usage())),
+            (request, _) => self.files.answer(stream, request),
+        };
+        if let Some(reply) = reply {
+            self.connection.reply(stream, &reply);
+        }
+        Ok(())
+    }
+}
+
+/// INVARIANT: after this, neither the guest nor anything it starts can widen what it may do.
+fn lock_down(hello: &Hello) -> io::Result<Wall> {
+    if become_agent(hello) == BecomeAgent::Switch {
+        lockdown::reach_files_as_agent();
+        // Changing who reaches files makes a process readable again.
+        lockdown::make_undumpable().map_err(io::Error::other)?;
+    }
+    let wall = lockdown::raise_wall(&hello.writable).map_err(io::Error::other)?;
+    lockdown::filter_calls().map_err(io::Error::other)?;
+    Ok(match wall {
+        lockdown::Wall::Full => Wall::Full,
+        lockdown::Wall::Partial => Wall::Partial,
+        lockdown::Wall::Absent => Wall::Absent,
+    })
+}
+
+/// Whether the guest is somebody else than the agent.
+pub(crate) fn become_agent(hello: &Hello) -> BecomeAgent {
+    if rustix::process::getuid().as_raw() == hello.agent_uid {
+        BecomeAgent::Already
+    } else {
+        BecomeAgent::Switch
+    }
+}
+
+/// A pipe whose ends are not inherited.
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = io::pipe()?;
+    Ok((read.into(), write.into()))
+}

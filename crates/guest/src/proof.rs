@@ -1,0 +1,121 @@
+//! The proof from inside: before an agent starts, everything that it must not be able to do is
+//! tried in its place, and what it must be able to do as well.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use ringfence_jail::{lockdown, warden};
+use ringfence_model::journal::ProbeResult;
+use ringfence_model::wire::{Hello, Prove, Reply};
+use rustix::io::Errno;
+
+use crate::{become_agent, failure};
+
+/// Tries everything in a child process that is the agent in all but its program.
+pub fn prove(prove: &Prove, hello: &Hello) -> Reply {
+    let said = warden::call_as_agent(become_agent(hello), |out| {
+        let probes = tried(prove, hello);
+        // A proof that cannot be told is no proof; the parent sees that nothing came.
+        if let Ok(json) = serde_json::to_vec(&probes) {
+            let _ = out.write_all(&json);
+        }
+    });
+    let probes = said
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    match probes {
+        Some(probes) => Reply::Proof { probes },
+        None => Reply::Failed(failure("prove", b"sandbox", Errno::IO)),
+    }
+}
+
+fn tried(prove: &Prove, hello: &Hello) -> Vec<ProbeResult> {
+    let mut probes = Vec::new();
+    let mut must_fail = |probe: &str, result: Result<(), String>| {
+        probes.push(ProbeResult {
+            probe: probe.to_owned(),
+            held: result.is_err(),
+            detail: result.err().unwrap_or_else(|| "it worked".to_owned()),
+        });
+    };
+    let said = |error: std::io::Error| error.to_string();
+    let canary = Path::new(std::ffi::OsStr::from_bytes(prove.canary.as_bytes()));
+    must_fail("read_host_canary", fs::read(canary).map(drop).map_err(said));
+    if let Some(port) = prove.host_port {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let connected = TcpStream::connect_timeout(&address, Duration::from_millis(100));
+        must_fail("reach_host", connected.map(drop).map_err(said));
+    }
+    for directory in &prove.unwritable {
+        let made = make_file(directory);
+        must_fail(&format!("write_{directory}"), made.map_err(said));
+    }
+    for file in ["environ", "mem", "maps"] {
+        let opened = fs::read(format!("/proc/1/{file}"));
+        // An empty environment of pid 1 would still be one that can be read.
+        must_fail(&format!("read_pid1_{file}"), opened.map(drop).map_err(said));
+    }
+    for (name, result) in lockdown::try_refused_calls() {
+        must_fail(name, result.map_err(said));
+    }
+    let mut must_hold = |probe: &str, held: bool, detail: String| {
+        probes.push(ProbeResult {
+            probe: probe.to_owned(),
+            held,
+            detail,
+        });
+    };
+    let written = make_file(&prove.writable);
+    must_hold(
+        "write_workspace",
+        written.is_ok(),
+        written
+            .err()
+            .map_or_else(|| "made and removed".to_owned(), said),
+    );
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    for (key, expected) in [
+        ("CapEff", "0000000000000000"),
+        ("CapPrm", "0000000000000000"),
+        ("CapBnd", "0000000000000000"),
+        ("CapAmb", "0000000000000000"),
+        ("NoNewPrivs", "1"),
+        ("Seccomp", "2"),
+    ] {
+        let value = status
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+            .unwrap_or("")
+            .trim();
+        must_hold(key, value == expected, value.to_owned());
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    must_hold("identity", uid == hello.agent_uid, format!("uid {uid}"));
+    let interfaces = fs::read_to_string("/proc/net/dev").unwrap_or_default();
+    let names: Vec<&str> = interfaces
+        .lines()
+        .skip(2)
+        .filter_map(|line| line.split(':').next())
+        .map(str::trim)
+        .collect();
+    must_hold("only_loopback", names == ["lo"], names.join(" "));
+    let visible = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let visible = visible
+        .filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit))
+        .count();
+    must_hold(
+        "only_own_processes",
+        visible <= 3,
+        format!("{visible} processes"),
+    );
+    probes
+}
+
+fn make_file(directory: &str) -> std::io::Result<()> {
+    let path = format!("{directory}/.ringfence-proof-{}", std::process::id());
+    fs::File::create_new(&path)?;
+    fs::remove_file(&path)
+}

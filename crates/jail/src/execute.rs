@@ -1,0 +1,273 @@
+//! The loop that does what a plan says, in the launcher child.
+//!
+//! INVARIANT: runs between clone and exec in a copy of a possibly multi-threaded process. It makes
+//! system calls on values that were prepared before the clone, and allocates nothing.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+
+use crate::plan::Op;
+use crate::sys::{self, Recursive};
+
+/// BOUND: system directories, `/etc` directories, devices, layers and object directories of one
+/// sandbox; a plan with more is refused before the clone.
+pub(crate) const SLOTS: usize = 96;
+
+/// Where the protocol socket and the guest program are when the guest starts.
+pub(crate) const CONTROL_FD: RawFd = 3;
+pub(crate) const GUEST_FD: RawFd = 4;
+/// Where a failure is reported; closed by exec.
+pub(crate) const ERROR_FD: RawFd = 5;
+
+/// Descriptors that the launcher child hands on.
+#[derive(Clone, Copy)]
+pub(crate) struct Handed {
+    pub control: RawFd,
+    pub guest: RawFd,
+    /// INVARIANT: 10 or more, so that it is never in another one's place.
+    pub error: RawFd,
+}
+
+/// What failed: the number of the operation, and the kernel's word.
+pub(crate) struct Failed {
+    pub operation: u32,
+    pub errno: Errno,
+}
+
+/// Executes all operations in order.
+pub(crate) fn execute(ops: &[Op], handed: Handed) -> Result<(), Failed> {
+    let mut slots: [Option<OwnedFd>; SLOTS] = [const { None }; SLOTS];
+    for (number, op) in ops.iter().enumerate() {
+        step(op, &mut slots, handed).map_err(|errno| Failed {
+            operation: number as u32,
+            errno,
+        })?;
+    }
+    // Whatever is in a slot was attached; the descriptors are closed by now.
+    std::mem::forget(slots);
+    Ok(())
+}
+
+fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix::io::Result<()> {
+    match op {
+        Op::MakePrivate => rustix::mount::mount_change(
+            c"/",
+            MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+        ),
+        Op::BecomeGuest { id: 0 } => sys::set_ids(0, 0),
+        // With one id mapped, this process has it already.
+        Op::BecomeGuest { .. } => Ok(()),
+        Op::Open {
+            slot,
+            path,
+            attributes,
+        } => {
+            let tree = sys::open_tree(path, Recursive::Yes)?;
+            sys::mount_setattr(tree.as_raw_fd(), c"", Recursive::Yes, *attributes, None)?;
+            slots[*slot] = Some(tree);
+            Ok(())
+        }
+        Op::Inherited { slot, fd, .. } => {
+            // The host process owns it; this process has its own copy since the clone.
+            let copy = rustix::io::fcntl_dupfd_cloexec(borrow(*fd), 5)?;
+            slots[*slot] = Some(copy);
+            Ok(())
+        }
+        Op::NewRoot { options } => new_root(options),
+        Op::Directory { path, mode } => {
+            rustix::fs::mkdirat(CWD, path.as_c_str(), Mode::from_raw_mode(0o755))?;
+            if *mode != 0o755 {
+                rustix::fs::chmodat(
+                    CWD,
+                    path.as_c_str(),
+                    Mode::from_raw_mode(*mode),
+                    rustix::fs::AtFlags::empty(),
+                )?;
+            }
+            Ok(())
+        }
+        Op::File {
+            path,
+            content,
+            mode,
+        } => write_file(path, content, *mode),
+        Op::Symlink { target, path } => {
+            rustix::fs::symlinkat(target.as_c_str(), CWD, path.as_c_str())
+        }
+        Op::Attach { slot, path } => {
+            let Some(tree) = slots[*slot].take() else {
+                return Err(Errno::BADF);
+            };
+            sys::move_mount(tree.as_raw_fd(), path)
+        }
+        Op::Tmpfs { path, options } => rustix::mount::mount(
+            c"tmpfs",
+            path.as_c_str(),
+            c"tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            options.as_c_str(),
+        ),
+        Op::Devpts { path } => rustix::mount::mount(
+            c"devpts",
+            path.as_c_str(),
+            c"devpts",
+            MountFlags::NOSUID | MountFlags::NOEXEC,
+            c"newinstance,ptmxmode=0666,mode=0620",
+        ),
+        Op::Proc { path } => rustix::mount::mount(
+            c"proc",
+            path.as_c_str(),
+            c"proc",
+            MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::NODEV,
+            None,
+        ),
+        Op::Overlay {
+            path,
+            options,
+            attributes,
+        } => {
+            rustix::mount::mount(
+                c"overlay",
+                path.as_c_str(),
+                c"overlay",
+                MountFlags::NOSUID | MountFlags::NODEV,
+                options.as_c_str(),
+            )?;
+            sys::mount_setattr(libc::AT_FDCWD, path, Recursive::No, *attributes, None)
+        }
+        Op::Mask { path, with } => match sys::open_tree(with, Recursive::No) {
+            Ok(tree) => {
+                sys::mount_setattr(
+                    tree.as_raw_fd(),
+                    c"",
+                    Recursive::No,
+                    sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOEXEC,
+                    None,
+                )?;
+                match sys::move_mount(tree.as_raw_fd(), path) {
+                    // Entries of /proc come and go with modules.
+                    Err(Errno::NOENT) => Ok(()),
+                    other => other,
+                }
+            }
+            Err(errno) => Err(errno),
+        },
+        Op::ReadOnly { path } => {
+            let tree = sys::open_tree(path, Recursive::Yes)?;
+            sys::mount_setattr(
+                tree.as_raw_fd(),
+                c"",
+                Recursive::Yes,
+                sys::MOUNT_ATTR_RDONLY
+                    | sys::MOUNT_ATTR_NOSUID
+                    | sys::MOUNT_ATTR_NODEV
+                    | sys::MOUNT_ATTR_NOEXEC,
+                None,
+            )?;
+            sys::move_mount(tree.as_raw_fd(), path)
+        }
+        Op::Detach { path } => rustix::mount::unmount(path.as_c_str(), UnmountFlags::DETACH),
+        Op::LoopbackUp => sys::loopback_up(),
+        Op::Hostname { name } => sys::set_hostname(name),
+        Op::Pivot => {
+            rustix::process::pivot_root(c".", c".")?;
+            rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
+            rustix::process::chdir(c"/")
+        }
+        Op::SealRoot => sys::mount_setattr(
+            libc::AT_FDCWD,
+            c"/",
+            Recursive::No,
+            sys::MOUNT_ATTR_RDONLY
+                | sys::MOUNT_ATTR_NOSUID
+                | sys::MOUNT_ATTR_NODEV
+                | sys::MOUNT_ATTR_NOEXEC,
+            None,
+        ),
+        Op::CgroupNamespace => match sys::unshare(libc::CLONE_NEWCGROUP) {
+            // A kernel without cgroups has nothing to hide.
+            Err(Errno::INVAL) => Ok(()),
+            other => other,
+        },
+        Op::DropCapabilities { keep } => {
+            sys::bound_capabilities(*keep)?;
+            sys::set_capabilities(*keep)
+        }
+        Op::NoNewPrivileges => sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1),
+        Op::NewSession => {
+            rustix::process::setsid()?;
+            rustix::process::umask(Mode::from_raw_mode(0o022));
+            Ok(())
+        }
+        Op::NoCoreFiles => sys::set_rlimit(libc::RLIMIT_CORE, 0),
+        Op::CloseDescriptors => close_descriptors(handed),
+    }
+}
+
+fn borrow(fd: RawFd) -> std::os::fd::BorrowedFd<'static> {
+    // SAFETY: the descriptor was open when the plan was made and is closed by nobody before exec.
+    unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }
+}
+
+/// Mounts a fresh tmpfs over a directory that every host has and stands on it.
+fn new_root(options: &CStr) -> rustix::io::Result<()> {
+    let mut result = Err(Errno::NOENT);
+    for place in [c"/tmp", c"/usr", c"/etc"] {
+        result = rustix::mount::mount(
+            c"tmpfs",
+            place,
+            c"tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            options,
+        )
+        .and_then(|()| rustix::process::chdir(place));
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+fn write_file(path: &CStr, content: &[u8], mode: u32) -> rustix::io::Result<()> {
+    let file = rustix::fs::openat(
+        CWD,
+        path,
+        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+        Mode::from_raw_mode(mode),
+    )?;
+    let mut rest = content;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&file, rest)?;
+        rest = &rest[written..];
+    }
+    Ok(())
+}
+
+/// Leaves exactly: 0, 1, 2 on `/dev/null`, the socket, and what exec closes: the program and the
+/// way to report a failure.
+fn close_descriptors(handed: Handed) -> rustix::io::Result<()> {
+    // They may be in each other's place: move them out of the way first.
+    let control = rustix::io::fcntl_dupfd_cloexec(borrow(handed.control), 10)?;
+    let guest = rustix::io::fcntl_dupfd_cloexec(borrow(handed.guest), 10)?;
+    let null = rustix::fs::openat(
+        CWD,
+        c"/dev/null",
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    for stream in 0..3 {
+        sys::dup_to(null.as_raw_fd(), stream)?;
+    }
+    sys::dup_to(control.as_raw_fd(), CONTROL_FD)?;
+    sys::dup_to(guest.as_raw_fd(), GUEST_FD)?;
+    sys::dup_to(handed.error, ERROR_FD)?;
+    for fd in [GUEST_FD, ERROR_FD] {
+        rustix::io::fcntl_setfd(borrow(fd), rustix::io::FdFlags::CLOEXEC)?;
+    }
+    std::mem::forget((control, guest, null));
+    sys::close_from(6)
+}

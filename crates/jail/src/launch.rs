@@ -1,0 +1,334 @@
+//! Starting a sandbox: clone, cgroup, id maps, and the guest as pid 1.
+
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use rustix::process::{WaitIdOptions, WaitIdStatus};
+
+use crate::cgroup::Cgroup;
+use crate::execute::{self, Handed};
+use crate::facts::HostFacts;
+use crate::identity::Identity;
+use crate::plan::{Op, PlanError, Spec, plan};
+use crate::sealed::Sealed;
+use crate::sys::{self, Cloned, Recursive};
+
+/// Why a sandbox could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    #[error("cannot look at the host's system directories")]
+    GatherFacts(#[source] io::Error),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(
+        "the sandbox needs {count} host mounts, over the bound of {}",
+        execute::SLOTS
+    )]
+    TooManyMounts { count: usize },
+    #[error("cannot make the sandbox's channels")]
+    MakeChannels(#[source] io::Error),
+    #[error("cannot make user and other namespaces")]
+    MakeNamespaces(#[source] io::Error),
+    #[error("cannot map the sandbox's user and group ids")]
+    MapIds(#[source] io::Error),
+    #[error("cannot map the owner of `{path}` to the sandbox's user")]
+    IdmapMount {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot put the sandbox into its cgroup")]
+    EnterCgroup(#[source] io::Error),
+    #[error("cannot set the sandbox up: {operation}")]
+    SetUp {
+        operation: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the launcher died before the guest started")]
+    LauncherDied,
+}
+
+/// A running sandbox: its pid 1 and the socket to it. Dropping it ends everything inside.
+///
+/// INVARIANT: the thread that launched it outlives it, because the guest dies with that thread.
+#[derive(Debug)]
+pub struct Launched {
+    pidfd: OwnedFd,
+    pid: i32,
+    control: UnixStream,
+    reaped: bool,
+}
+
+const NAMESPACES: i32 = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+
+/// Starts a sandbox with the guest as its pid 1.
+pub fn launch(
+    spec: &Spec,
+    guest: &Sealed,
+    cgroup: Option<&Cgroup>,
+) -> Result<Launched, LaunchError> {
+    let facts = HostFacts::gather().map_err(LaunchError::GatherFacts)?;
+    let mut ops = plan(spec, &facts)?;
+    let count = ops
+        .iter()
+        .filter(|op| matches!(op, Op::Open { .. }))
+        .count();
+    if count > execute::SLOTS {
+        return Err(LaunchError::TooManyMounts { count });
+    }
+    let held = inherit_mounts(spec, &mut ops)?;
+    let (ours, theirs) = UnixStream::pair().map_err(LaunchError::MakeChannels)?;
+    let (mut errors, low_end) = io::pipe().map_err(LaunchError::MakeChannels)?;
+    let error_end = rustix::io::fcntl_dupfd_cloexec(&low_end, 10)
+        .map_err(|errno| LaunchError::MakeChannels(errno.into()))?;
+    drop(low_end);
+    let (go_read, go_write) = io::pipe().map_err(LaunchError::MakeChannels)?;
+    let handed = Handed {
+        control: theirs.as_raw_fd(),
+        guest: guest.as_fd().as_raw_fd(),
+        error: error_end.as_raw_fd(),
+    };
+    // SAFETY: the child calls `child`, which makes system calls only and never returns.
+    let cloned = unsafe { sys::clone_into(NAMESPACES as u64, cgroup.and_then(Cgroup::clone_fd)) };
+    let (pid, pidfd) = match cloned.map_err(|errno| LaunchError::MakeNamespaces(errno.into()))? {
+        Cloned::Child => child(&ops, handed, go_read.as_raw_fd(), go_write.as_raw_fd()),
+        Cloned::Parent { pid, pidfd } => (pid, pidfd),
+    };
+    drop((theirs, error_end, go_read, held));
+    let launched = Launched {
+        pidfd,
+        pid,
+        control: ours,
+        reaped: false,
+    };
+    if let Some(cgroup) = cgroup {
+        cgroup.enter(pid).map_err(LaunchError::EnterCgroup)?;
+    }
+    spec.identity.write_maps(pid).map_err(LaunchError::MapIds)?;
+    rustix::io::write(&go_write, &[1]).map_err(|_| LaunchError::LauncherDied)?;
+    drop(go_write);
+    let mut report = Vec::new();
+    errors
+        .read_to_end(&mut report)
+        .map_err(LaunchError::MakeChannels)?;
+    if let Some((operation, errno)) = report.first_chunk::<8>().map(parse_report) {
+        return Err(LaunchError::SetUp {
+            operation: describe(&ops, operation),
+            source: io::Error::from_raw_os_error(errno),
+        });
+    }
+    Ok(launched)
+}
+
+fn parse_report(bytes: &[u8; 8]) -> (usize, i32) {
+    let [a, b, c, d, e, f, g, h] = *bytes;
+    (
+        u32::from_le_bytes([a, b, c, d]) as usize,
+        i32::from_le_bytes([e, f, g, h]),
+    )
+}
+
+/// The launcher child: waits for its id maps, executes the plan, becomes the guest.
+fn child(ops: &[Op], handed: Handed, go: RawFd, go_write: RawFd) -> ! {
+    // SAFETY: both descriptors are this process's copies; closing the write end lets the read end
+    // see that the host process died.
+    unsafe { libc::close(go_write) };
+    let mut byte = [0u8];
+    // SAFETY: the buffer has one byte.
+    let got = unsafe { libc::read(go, byte.as_mut_ptr().cast(), 1) };
+    if got != 1 {
+        sys::exit_now(1);
+    }
+    let failed = match execute::execute(ops, handed) {
+        Ok(()) => {
+            let argv = [c"ringfence-guest".as_ptr(), std::ptr::null()];
+            let envp = [std::ptr::null()];
+            let errno = sys::execveat(execute::GUEST_FD, &argv, &envp);
+            execute::Failed {
+                operation: ops.len() as u32,
+                errno,
+            }
+        }
+        Err(failed) => failed,
+    };
+    let mut report = [0u8; 8];
+    report[..4].copy_from_slice(&failed.operation.to_le_bytes());
+    report[4..].copy_from_slice(&failed.errno.raw_os_error().to_le_bytes());
+    for fd in [handed.error, execute::ERROR_FD] {
+        // SAFETY: the buffer is ours; a closed descriptor is an error that is ignored.
+        if unsafe { libc::write(fd, report.as_ptr().cast(), report.len()) } == 8 {
+            break;
+        }
+    }
+    sys::exit_now(1);
+}
+
+fn describe(ops: &[Op], number: usize) -> String {
+    match ops.get(number) {
+        None => "start the guest".to_owned(),
+        Some(Op::Open { path, .. }) => format!("open {path:?}"),
+        Some(Op::Attach { path, .. }) => format!("attach a mount at {path:?}"),
+        Some(Op::Overlay { path, .. }) => format!("mount the copy-on-write view at {path:?}"),
+        Some(Op::Proc { .. }) => "mount a fresh /proc".to_owned(),
+        Some(op) => format!("{op:?}").chars().take(120).collect(),
+    }
+}
+
+/// As root, host directories are opened here, with the host's rights, and those that belong to the
+/// folder's owner are shown as the agent's. Rootless, the child opens them itself.
+fn inherit_mounts(spec: &Spec, ops: &mut [Op]) -> Result<Vec<OwnedFd>, LaunchError> {
+    let Some((uid_map, gid_map)) = spec.identity.mount_maps() else {
+        return Ok(Vec::new());
+    };
+    let workspace = &spec.workspace;
+    let owned: Vec<&std::path::Path> = workspace
+        .lower
+        .last()
+        .into_iter()
+        .chain(&workspace.objects)
+        .map(std::path::PathBuf::as_path)
+        .collect();
+    let layers: Vec<&std::path::Path> = workspace
+        .lower
+        .iter()
+        .rev()
+        .skip(1)
+        .chain([&workspace.layer])
+        .map(std::path::PathBuf::as_path)
+        .collect();
+    let namespace = user_namespace(&uid_map, &gid_map).map_err(LaunchError::MapIds)?;
+    let mut held = Vec::new();
+    for op in ops.iter_mut() {
+        let Op::Open {
+            slot,
+            path,
+            attributes,
+        } = op
+        else {
+            continue;
+        };
+        let as_path = std::path::Path::new(std::ffi::OsStr::new(
+            <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.as_bytes()),
+        ));
+        let ours = owned.contains(&as_path);
+        // Mount points inside the folder or a layer are not part of it.
+        let recursive = if ours || layers.contains(&as_path) {
+            Recursive::No
+        } else {
+            Recursive::Yes
+        };
+        let fail = |errno: Errno| LaunchError::SetUp {
+            operation: format!("open {path:?}"),
+            source: errno.into(),
+        };
+        let tree = sys::open_tree(path, recursive).map_err(fail)?;
+        sys::mount_setattr(tree.as_raw_fd(), c"", recursive, *attributes, None).map_err(fail)?;
+        if ours {
+            sys::mount_setattr(
+                tree.as_raw_fd(),
+                c"",
+                Recursive::No,
+                0,
+                Some(namespace.as_raw_fd()),
+            )
+            .map_err(|errno| LaunchError::IdmapMount {
+                path: as_path.display().to_string(),
+                source: errno.into(),
+            })?;
+        }
+        *op = Op::Inherited {
+            slot: *slot,
+            fd: tree.as_raw_fd(),
+            path: path.clone(),
+            attributes: *attributes,
+        };
+        held.push(tree);
+    }
+    Ok(held)
+}
+
+/// A user namespace with these maps, held by a descriptor only.
+fn user_namespace(uid_map: &str, gid_map: &str) -> io::Result<OwnedFd> {
+    let (go_read, go_write) = io::pipe()?;
+    // SAFETY: the child only waits and exits.
+    let cloned = unsafe { sys::clone_into(libc::CLONE_NEWUSER as u64, None) }?;
+    let (pid, pidfd) = match cloned {
+        Cloned::Child => {
+            let mut byte = [0u8];
+            // SAFETY: these are this process's copies; the read ends when the parent closes or dies.
+            unsafe {
+                libc::close(go_write.as_raw_fd());
+                libc::read(go_read.as_raw_fd(), byte.as_mut_ptr().cast(), 1);
+            }
+            sys::exit_now(0)
+        }
+        Cloned::Parent { pid, pidfd } => (pid, pidfd),
+    };
+    drop(go_read);
+    let result = std::fs::write(format!("/proc/{pid}/gid_map"), gid_map)
+        .and_then(|()| std::fs::write(format!("/proc/{pid}/uid_map"), uid_map))
+        .and_then(|()| std::fs::File::open(format!("/proc/{pid}/ns/user")));
+    drop(go_write);
+    wait(pidfd.as_fd())?;
+    Ok(result?.into())
+}
+
+fn wait(pidfd: BorrowedFd<'_>) -> io::Result<Option<WaitIdStatus>> {
+    loop {
+        match rustix::process::waitid(rustix::process::WaitId::PidFd(pidfd), WaitIdOptions::EXITED)
+        {
+            Err(Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+impl Launched {
+    /// The socket to the guest.
+    pub fn control(&self) -> &UnixStream {
+        &self.control
+    }
+
+    /// The host's number of pid 1.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Readable when the sandbox is gone.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Ends everything inside and waits until nothing is left of it.
+    pub fn end(&mut self) -> io::Result<()> {
+        if self.reaped {
+            return Ok(());
+        }
+        // Gone already is as good.
+        let _ = sys::pidfd_signal(self.pidfd.as_fd(), libc::SIGKILL);
+        wait(self.pidfd.as_fd())?;
+        self.reaped = true;
+        Ok(())
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        // A drop cannot report; the kernel takes the sandbox down with its pid 1 in any case.
+        let _ = self.end();
+    }
+}
+
+/// The identity of a sandbox on a folder, by the caller and the folder's owner.
+pub fn identity_for(folder: BorrowedFd<'_>) -> io::Result<Identity> {
+    let stat = rustix::fs::fstat(folder)?;
+    Ok(Identity::of_caller(stat.st_uid, stat.st_gid))
+}

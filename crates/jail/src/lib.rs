@@ -1,0 +1,31 @@
+//! The kernel side: namespaces, mounts, cgroups, Landlock, seccomp, and the processes in them.
+//!
+//! This crate applies what it is told and holds no policy. It is the only crate with unsafe code.
+//!
+//! ```text
+//!  host process                     launcher child                       guest (pid 1)
+//!  ────────────                     ──────────────                       ─────────────
+//!  plan: spec + facts → [Op]
+//!  clone3(user,mount,pid,net,…) ──▶ waits
+//!  cgroup, uid_map, gid_map     ──▶ executes the ops, one by one
+//!                                   execveat(sealed guest, no env)  ──▶  lockdown: Landlock, seccomp
+//!  ◀──────────────────── framed protocol on one inherited socket ──────  wardens, execs, files
+//! ```
+
+pub mod cgroup;
+pub mod execute;
+pub mod facts;
+pub mod identity;
+pub mod launch;
+pub mod lockdown;
+pub mod plan;
+pub mod probe;
+pub mod sealed;
+pub mod seccomp;
+mod sys;
+pub mod terminal;
+pub mod warden;
+
+pub use sys::{
+    become_subject_of, ignore_signals, inherited_socket, processors, total_memory_bytes,
+};

@@ -1,0 +1,132 @@
+//! What the guest does to itself, and so to everything it starts, before it takes commands.
+
+use std::io;
+
+use landlock::{
+    ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
+    RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
+};
+
+use crate::seccomp::{Filters, SeccompError};
+use crate::sys;
+
+/// Why the guest could not lock itself down.
+#[derive(Debug, thiserror::Error)]
+pub enum LockdownError {
+    #[error("cannot make the guest unreadable to the agent")]
+    Undumpable(#[source] io::Error),
+    #[error("cannot restrict file access with Landlock")]
+    Landlock(#[source] landlock::RulesetError),
+    #[error("cannot open `{path}` for Landlock")]
+    OpenForLandlock {
+        path: String,
+        #[source]
+        source: landlock::PathFdError,
+    },
+    #[error(transparent)]
+    Seccomp(#[from] SeccompError),
+}
+
+/// What came of the second wall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wall {
+    /// All that we ask for is enforced.
+    Full,
+    /// An older kernel: a part of it.
+    Partial,
+    /// This kernel has no Landlock.
+    Absent,
+}
+
+/// Hides the guest from the agent: no ptrace, no `/proc/1/{mem,environ,fd,…}`.
+pub fn make_undumpable() -> Result<(), LockdownError> {
+    sys::prctl(libc::PR_SET_DUMPABLE, 0).map_err(|errno| LockdownError::Undumpable(errno.into()))
+}
+
+/// Landlock: everything that is mounted may be read and executed, only `writable` may be written.
+/// Renames and links between directories are legal inside what is writable.
+pub fn raise_wall(writable: &[String]) -> Result<Wall, LockdownError> {
+    let abi = ABI::V6;
+    let all = AccessFs::from_all(abi);
+    let looking = AccessFs::from_read(abi);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)
+        .map_err(LockdownError::Landlock)?
+        .scope(Scope::from_all(abi))
+        .map_err(LockdownError::Landlock)?
+        .create()
+        .map_err(LockdownError::Landlock)?;
+    let open = |path: &str| {
+        PathFd::new(path).map_err(|source| LockdownError::OpenForLandlock {
+            path: path.to_owned(),
+            source,
+        })
+    };
+    ruleset = ruleset
+        .add_rule(PathBeneath::new(open("/")?, looking))
+        .map_err(LockdownError::Landlock)?;
+    // Devices and one's own entries in /proc are written, but nothing is made there.
+    let write = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    for path in ["/dev", "/proc"] {
+        ruleset = ruleset
+            .add_rule(PathBeneath::new(open(path)?, looking | write))
+            .map_err(LockdownError::Landlock)?;
+    }
+    for path in writable {
+        ruleset = ruleset
+            .add_rule(PathBeneath::new(open(path)?, all))
+            .map_err(LockdownError::Landlock)?;
+    }
+    let status = ruleset.restrict_self().map_err(LockdownError::Landlock)?;
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => Wall::Full,
+        RulesetStatus::PartiallyEnforced => Wall::Partial,
+        RulesetStatus::NotEnforced => Wall::Absent,
+    })
+}
+
+/// System call filters for the guest and everything below.
+pub fn filter_calls() -> Result<(), LockdownError> {
+    Ok(Filters::build()?.install()?)
+}
+
+/// From here on the guest reaches files as the agent would.
+pub fn reach_files_as_agent() {
+    sys::set_file_ids(crate::identity::AGENT_ID, crate::identity::AGENT_ID);
+}
+
+/// What must not be had inside, tried by the caller: each names what it tried and whether the
+/// kernel refused.
+pub fn try_refused_calls() -> Vec<(&'static str, io::Result<()>)> {
+    let socket = |family: i32| -> io::Result<()> {
+        // SAFETY: a socket that should not come to be; where it does, this process ends soon.
+        match unsafe { libc::socket(family, libc::SOCK_STREAM, 0) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    let call = |number: libc::c_long| -> io::Result<()> {
+        // SAFETY: each of these is refused before its arguments are looked at, or fails on zeros.
+        match unsafe { libc::syscall(number, 0, 0, 0, 0, 0, 0) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    vec![
+        (
+            "new_user_namespace",
+            sys::unshare(libc::CLONE_NEWUSER).map_err(Into::into),
+        ),
+        (
+            "new_mount_namespace",
+            sys::unshare(libc::CLONE_NEWNS).map_err(Into::into),
+        ),
+        ("vsock", socket(libc::AF_VSOCK)),
+        ("packet_socket", socket(libc::AF_PACKET)),
+        ("mount", call(libc::SYS_mount)),
+        ("io_uring", call(libc::SYS_io_uring_setup)),
+        ("bpf", call(libc::SYS_bpf)),
+        ("keyctl", call(libc::SYS_keyctl)),
+    ]
+}

@@ -1,0 +1,510 @@
+//! What a sandbox is made of, as an ordered list of plain operations.
+//!
+//! `plan` is a pure function from a specification and the facts about the host to that list; the
+//! loop in `execute` does what it says. To know what a sandbox can see, read the list.
+
+use std::ffi::CString;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::facts::{HostFacts, Item, MaskType};
+use crate::identity::{AGENT_ID, Identity};
+
+/// The directory inside that holds what Ringfence itself needs.
+pub const OWN: &str = ".ringfence";
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub identity: Identity,
+    /// The host name inside.
+    pub hostname: String,
+    pub workspace: WorkspaceSpec,
+    /// Size bound of each of `/tmp`, the home and `/dev/shm`.
+    pub tmpfs_bytes: u64,
+}
+
+/// The folder that the agent works on: layers of which the top one is written.
+#[derive(Clone, Debug)]
+pub struct WorkspaceSpec {
+    /// Read-only layers, the topmost first, the user's folder last.
+    pub lower: Vec<PathBuf>,
+    /// Holds `upper` and `work`, on one file system.
+    pub layer: PathBuf,
+    /// Absolute path inside.
+    pub inside: PathBuf,
+    /// Object directories of git, read-only: host path and its number inside.
+    pub objects: Vec<PathBuf>,
+}
+
+/// One step. Paths of targets are relative to the new root, which is the working directory until
+/// the pivot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Stop mounts from travelling to or from the host.
+    MakePrivate,
+    /// Become the guest's ids inside.
+    BecomeGuest {
+        id: u32,
+    },
+    /// Take a copy of a host mount into a slot.
+    Open {
+        slot: usize,
+        path: CString,
+        attributes: u64,
+    },
+    /// A slot that the host process has filled already.
+    Inherited {
+        slot: usize,
+        fd: RawFd,
+        path: CString,
+        attributes: u64,
+    },
+    /// A fresh file system that becomes `/`; from here on it is the working directory.
+    NewRoot {
+        options: CString,
+    },
+    Directory {
+        path: CString,
+        mode: u32,
+    },
+    File {
+        path: CString,
+        content: Vec<u8>,
+        mode: u32,
+    },
+    Symlink {
+        target: CString,
+        path: CString,
+    },
+    Attach {
+        slot: usize,
+        path: CString,
+    },
+    Tmpfs {
+        path: CString,
+        options: CString,
+    },
+    Devpts {
+        path: CString,
+    },
+    Proc {
+        path: CString,
+    },
+    Overlay {
+        path: CString,
+        options: CString,
+        attributes: u64,
+    },
+    /// Put an empty, unreadable file or directory over a path.
+    Mask {
+        path: CString,
+        with: CString,
+    },
+    /// Make a part of the tree read-only, below included.
+    ReadOnly {
+        path: CString,
+    },
+    Detach {
+        path: CString,
+    },
+    LoopbackUp,
+    Hostname {
+        name: Vec<u8>,
+    },
+    /// Make the new root `/` and let the host's go.
+    Pivot,
+    /// The root itself takes no writes from here on.
+    SealRoot,
+    /// Own cgroup root, taken after the host has put this process into its cgroup.
+    CgroupNamespace,
+    DropCapabilities {
+        keep: u64,
+    },
+    NoNewPrivileges,
+    NewSession,
+    NoCoreFiles,
+    /// Nothing but the socket and the program stays open; standard streams are `/dev/null`.
+    CloseDescriptors,
+}
+
+/// A path that cannot be part of a sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error("`{0}` contains a NUL byte")]
+    NulByte(PathBuf),
+    #[error("the workspace cannot be at `{0}` inside: the system is there")]
+    OccupiedPath(PathBuf),
+}
+
+/// Directories inside that belong to the system; the workspace may not be in or over them.
+const OCCUPIED: &[&str] = &[
+    "bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "nix", "gnu", "proc", "sbin", "sys",
+    "usr", OWN,
+];
+
+/// Read-only, no device, no setuid.
+const SYSTEM_ATTRIBUTES: u64 =
+    crate::sys::MOUNT_ATTR_RDONLY | crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_ATTR_NODEV;
+const DEVICE_ATTRIBUTES: u64 = crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_ATTR_NOEXEC;
+const LAYER_ATTRIBUTES: u64 = crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_ATTR_NODEV;
+
+/// Builds the list.
+pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
+    let inside = relative(&spec.workspace.inside)?;
+    let mut list = List::default();
+    list.push(Op::MakePrivate);
+    list.push(Op::BecomeGuest {
+        id: spec.identity.guest_id(),
+    });
+    open_sources(&mut list, spec, facts)?;
+    list.push(Op::NewRoot {
+        options: text("mode=0755,size=16m,nr_inodes=4096"),
+    });
+    list.push(Op::CgroupNamespace);
+    system(&mut list, facts)?;
+    own_directory(&mut list);
+    etc(&mut list, facts)?;
+    devices(&mut list, spec);
+    scratch(&mut list, spec);
+    workspace(&mut list, spec, &inside)?;
+    proc(&mut list, facts);
+    list.push(Op::LoopbackUp);
+    list.push(Op::Hostname {
+        name: spec.hostname.clone().into_bytes(),
+    });
+    list.push(Op::Pivot);
+    list.push(Op::SealRoot);
+    list.push(Op::DropCapabilities {
+        keep: match spec.identity {
+            Identity::Single { .. } => 0,
+            Identity::Range { .. } => crate::identity::GUEST_CAPABILITIES,
+        },
+    });
+    list.push(Op::NewSession);
+    list.push(Op::NoCoreFiles);
+    list.push(Op::NoNewPrivileges);
+    list.push(Op::CloseDescriptors);
+    Ok(list.ops)
+}
+
+#[derive(Default)]
+struct List {
+    ops: Vec<Op>,
+    slots: usize,
+}
+
+impl List {
+    fn push(&mut self, op: Op) {
+        self.ops.push(op);
+    }
+
+    fn open(&mut self, path: CString, attributes: u64) -> usize {
+        let slot = self.slots;
+        self.slots += 1;
+        self.push(Op::Open {
+            slot,
+            path,
+            attributes,
+        });
+        slot
+    }
+
+    fn directory(&mut self, path: &str, mode: u32) {
+        self.push(Op::Directory {
+            path: text(path),
+            mode,
+        });
+    }
+
+    fn file(&mut self, path: &str, content: &[u8]) {
+        self.push(Op::File {
+            path: text(path),
+            content: content.to_vec(),
+            mode: 0o644,
+        });
+    }
+
+    fn link(&mut self, target: &str, path: &str) {
+        self.push(Op::Symlink {
+            target: text(target),
+            path: text(path),
+        });
+    }
+}
+
+/// Sources come first: once the new root is mounted, nothing of the host is looked up again.
+/// Slots are numbered in this order, and the functions below count on it.
+fn open_sources(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), PlanError> {
+    for (name, item) in &facts.system {
+        if *item == Item::Directory {
+            list.open(text(&format!("/{name}")), SYSTEM_ATTRIBUTES);
+        }
+    }
+    for (name, item) in &facts.etc {
+        if *item == Item::Directory {
+            list.open(text(&format!("/etc/{name}")), SYSTEM_ATTRIBUTES);
+        }
+    }
+    for device in DEVICES {
+        list.open(text(&format!("/dev/{device}")), DEVICE_ATTRIBUTES);
+    }
+    for layer in &spec.workspace.lower {
+        list.open(host(layer)?, SYSTEM_ATTRIBUTES);
+    }
+    list.open(host(&spec.workspace.layer)?, LAYER_ATTRIBUTES);
+    for objects in &spec.workspace.objects {
+        list.open(host(objects)?, SYSTEM_ATTRIBUTES);
+    }
+    // From here on slots are taken in the same order.
+    list.slots = 0;
+    Ok(())
+}
+
+impl List {
+    fn attach_next(&mut self, path: CString) {
+        let slot = self.slots;
+        self.slots += 1;
+        self.push(Op::Attach { slot, path });
+    }
+}
+
+fn system(list: &mut List, facts: &HostFacts) -> Result<(), PlanError> {
+    for (name, item) in &facts.system {
+        match item {
+            Item::Directory => {
+                make_parents(list, name);
+                list.directory(name, 0o755);
+                list.attach_next(text(name));
+            }
+            Item::Symlink(target) => list.push(Op::Symlink {
+                target: bytes(target)?,
+                path: text(name),
+            }),
+            Item::File(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn own_directory(list: &mut List) {
+    list.directory(OWN, 0o755);
+    list.push(Op::File {
+        path: own("void"),
+        content: Vec::new(),
+        mode: 0,
+    });
+    list.push(Op::Directory {
+        path: own("hollow"),
+        mode: 0,
+    });
+}
+
+fn own(name: &str) -> CString {
+    text(&format!("{OWN}/{name}"))
+}
+
+fn etc(list: &mut List, facts: &HostFacts) -> Result<(), PlanError> {
+    list.directory("etc", 0o755);
+    for (name, item) in &facts.etc {
+        let path = format!("etc/{name}");
+        make_parents(list, &path);
+        match item {
+            Item::Directory => {
+                list.directory(&path, 0o755);
+                list.attach_next(text(&path));
+            }
+            Item::Symlink(target) => list.push(Op::Symlink {
+                target: bytes(target)?,
+                path: text(&path),
+            }),
+            Item::File(content) => list.file(&path, content),
+        }
+    }
+    let agent = format!("agent:x:{AGENT_ID}:{AGENT_ID}:agent:/home/agent:/bin/sh\n");
+    list.file(
+        "etc/passwd",
+        format!("root:x:0:0:root:/:/usr/sbin/nologin\n{agent}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n").as_bytes(),
+    );
+    list.file(
+        "etc/group",
+        format!("root:x:0:\nagent:x:{AGENT_ID}:\nnogroup:x:65534:\n").as_bytes(),
+    );
+    list.file(
+        "etc/hosts",
+        b"127.0.0.1 localhost ringfence\n::1 localhost\n",
+    );
+    list.file("etc/hostname", b"ringfence\n");
+    list.file("etc/resolv.conf", b"");
+    list.file(
+        "etc/nsswitch.conf",
+        b"passwd: files\ngroup: files\nhosts: files dns\n",
+    );
+    list.link("/proc/self/mounts", "etc/mtab");
+    Ok(())
+}
+
+const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+
+fn devices(list: &mut List, spec: &Spec) {
+    list.directory("dev", 0o755);
+    for device in DEVICES {
+        let path = format!("dev/{device}");
+        list.file(&path, b"");
+        list.attach_next(text(&path));
+    }
+    list.directory("dev/pts", 0o755);
+    list.push(Op::Devpts {
+        path: text("dev/pts"),
+    });
+    list.link("pts/ptmx", "dev/ptmx");
+    list.link("/proc/self/fd", "dev/fd");
+    for (name, fd) in [("stdin", 0), ("stdout", 1), ("stderr", 2)] {
+        list.link(&format!("/proc/self/fd/{fd}"), &format!("dev/{name}"));
+    }
+    tmpfs(list, "dev/shm", 0o1777, spec.tmpfs_bytes);
+}
+
+fn scratch(list: &mut List, spec: &Spec) {
+    tmpfs(list, "tmp", 0o1777, spec.tmpfs_bytes);
+    list.directory("home", 0o755);
+    tmpfs(list, "home/agent", 0o700, spec.tmpfs_bytes);
+    list.directory("var", 0o755);
+    list.link("/tmp", "var/tmp");
+    list.directory("run", 0o755);
+    list.directory("sys", 0o555);
+    list.directory("root", 0o555);
+}
+
+fn tmpfs(list: &mut List, path: &str, mode: u32, size: u64) {
+    list.directory(path, 0o755);
+    // BOUND: inodes are kernel memory; 100,000 temporary files are enough for any build.
+    let options =
+        format!("mode={mode:o},uid={AGENT_ID},gid={AGENT_ID},size={size},nr_inodes=100000");
+    list.push(Op::Tmpfs {
+        path: text(path),
+        options: text(&options),
+    });
+}
+
+/// The layers are attached below our own directory, joined by an overlay, and let go: the overlay
+/// holds them from then on, and no path to a layer is left inside.
+fn workspace(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError> {
+    let mut lower = Vec::new();
+    for number in 0..spec.workspace.lower.len() {
+        let path = format!("{OWN}/lower{number}");
+        list.directory(&path, 0o755);
+        list.attach_next(text(&path));
+        lower.push(path);
+    }
+    let layer = format!("{OWN}/layer");
+    list.directory(&layer, 0o755);
+    list.attach_next(text(&layer));
+    make_parents(list, inside);
+    list.directory(inside, 0o755);
+    list.push(Op::Overlay {
+        path: text(inside),
+        options: text(&format!(
+            "lowerdir={},upperdir={layer}/upper,workdir={layer}/work,userxattr",
+            lower.join(":")
+        )),
+        attributes: LAYER_ATTRIBUTES,
+    });
+    for path in lower.into_iter().chain([layer]) {
+        list.push(Op::Detach { path: text(&path) });
+    }
+    if spec.workspace.objects.is_empty() {
+        return Ok(());
+    }
+    // Object directories are shown through an overlay of their own: a plain bind mount would show
+    // their host paths in mountinfo.
+    let objects = format!("{OWN}/objects");
+    list.directory(&objects, 0o755);
+    let empty = format!("{OWN}/empty");
+    list.directory(&empty, 0o755);
+    let source = format!("{OWN}/source");
+    list.directory(&source, 0o755);
+    for number in 0..spec.workspace.objects.len() {
+        list.attach_next(text(&source));
+        let path = format!("{objects}/{number}");
+        list.directory(&path, 0o755);
+        list.push(Op::Overlay {
+            path: text(&path),
+            options: text(&format!("lowerdir={source}:{empty},userxattr")),
+            attributes: SYSTEM_ATTRIBUTES,
+        });
+        list.push(Op::Detach {
+            path: text(&source),
+        });
+    }
+    Ok(())
+}
+
+fn proc(list: &mut List, facts: &HostFacts) {
+    list.directory("proc", 0o555);
+    list.push(Op::Proc { path: text("proc") });
+    for (name, kind) in &facts.proc_masks {
+        let with = match kind {
+            MaskType::File => own("void"),
+            MaskType::Directory => own("hollow"),
+        };
+        list.push(Op::Mask {
+            path: text(&format!("proc/{name}")),
+            with,
+        });
+    }
+    list.push(Op::ReadOnly {
+        path: text("proc/sys"),
+    });
+}
+
+/// The directories above a path, as far as the list does not make them already.
+fn make_parents(list: &mut List, path: &str) {
+    let mut at = 0;
+    while let Some(slash) = path[at..].find('/') {
+        let parent = text(&path[..at + slash]);
+        let known = list.ops.iter().any(|op| match op {
+            Op::Directory { path, .. } | Op::Symlink { path, .. } => *path == parent,
+            _ => false,
+        });
+        if !known {
+            list.push(Op::Directory {
+                path: parent,
+                mode: 0o755,
+            });
+        }
+        at += slash + 1;
+    }
+}
+
+/// The workspace's path relative to the root; refused where the system is.
+fn relative(inside: &Path) -> Result<String, PlanError> {
+    let occupied = || PlanError::OccupiedPath(inside.to_owned());
+    let path = inside.to_str().ok_or_else(occupied)?;
+    let path = path.strip_prefix('/').ok_or_else(occupied)?;
+    let plain = !path.is_empty()
+        && path
+            .split('/')
+            .all(|part| !part.is_empty() && part != "." && part != "..");
+    let first = path.split('/').next().unwrap_or_default();
+    // A single component such as `/tmp` or `/home` would hide what is made there for the agent.
+    let hides = ["tmp", "home", "home/agent", "var", "var/tmp", "run", "root"].contains(&path);
+    if !plain || OCCUPIED.contains(&first) || hides || path.starts_with("var/tmp/") {
+        return Err(occupied());
+    }
+    Ok(path.to_owned())
+}
+
+fn host(path: &Path) -> Result<CString, PlanError> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| PlanError::NulByte(path.to_owned()))
+}
+
+fn bytes(target: &[u8]) -> Result<CString, PlanError> {
+    CString::new(target)
+        .map_err(|_| PlanError::NulByte(PathBuf::from(String::from_utf8_lossy(target).as_ref())))
+}
+
+fn text(path: &str) -> CString {
+    CString::new(path).expect("names made here have no NUL")
+}

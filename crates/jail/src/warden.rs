@@ -1,0 +1,396 @@
+//! Starting a command inside: a warden process adopts everything that the command leaves behind.
+//!
+//! ```text
+//! guest (pid 1) ── warden (child subreaper) ── leader ── … whatever it starts
+//!                     ▲ orphans of this exec come here, not to pid 1
+//! ```
+//!
+//! The warden writes two records to its pipe: that the leader was started (or why not), and how it
+//! ended. It lives until nothing of the exec is left; end of file on the pipe says so. An agent
+//! with the guest's uid can kill a warden: its children then come to pid 1 as any orphan does.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::identity::AGENT_ID;
+use crate::sys;
+
+/// What to start. Everything is prepared, so that the child only makes system calls.
+#[derive(Debug)]
+pub struct Command {
+    /// Where the program may be, in order.
+    pub candidates: Vec<CString>,
+    pub argv: Vec<CString>,
+    pub env: Vec<CString>,
+    pub cwd: CString,
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+    /// Standard input is a terminal that becomes the controlling one.
+    pub terminal: Terminal,
+    pub open_files: u64,
+    pub processes: u64,
+    pub file_bytes: Option<u64>,
+    /// The guest is somebody else than the agent, and must become the agent.
+    pub become_agent: BecomeAgent,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminal {
+    No,
+    Controlling,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BecomeAgent {
+    Already,
+    Switch,
+}
+
+/// What a warden says on its pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The leader runs.
+    Started { pid: i32 },
+    /// The program could not be executed, or its directory not entered.
+    NotStarted { errno: i32, at: NotStartedAt },
+    /// The leader ended.
+    Ended {
+        code: Option<i32>,
+        signal: Option<i32>,
+        cpu_us: u64,
+        peak_kib: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotStartedAt {
+    Directory,
+    Program,
+    Limits,
+}
+
+/// Bytes of one record on the pipe.
+pub const RECORD: usize = 32;
+
+impl Record {
+    fn encode(self) -> [u8; RECORD] {
+        let (kind, a, b, c, d): (u8, i32, i32, u64, u64) = match self {
+            Self::Started { pid } => (1, pid, 0, 0, 0),
+            Self::NotStarted { errno, at } => (2, errno, at as i32, 0, 0),
+            Self::Ended {
+                code: Some(code),
+                cpu_us,
+                peak_kib,
+                ..
+            } => (3, code, 0, cpu_us, peak_kib),
+            Self::Ended {
+                signal,
+                cpu_us,
+                peak_kib,
+                ..
+            } => (4, signal.unwrap_or(0), 0, cpu_us, peak_kib),
+        };
+        let mut out = [0; RECORD];
+        out[0] = kind;
+        out[4..8].copy_from_slice(&a.to_le_bytes());
+        out[8..12].copy_from_slice(&b.to_le_bytes());
+        out[16..24].copy_from_slice(&c.to_le_bytes());
+        out[24..32].copy_from_slice(&d.to_le_bytes());
+        out
+    }
+
+    /// Reads a record back.
+    pub fn decode(bytes: &[u8; RECORD]) -> Option<Self> {
+        let number = |at: usize| {
+            i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let long = |at: usize| {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(eight)
+        };
+        Some(match bytes[0] {
+            1 => Self::Started { pid: number(4) },
+            2 => Self::NotStarted {
+                errno: number(4),
+                at: [
+                    NotStartedAt::Directory,
+                    NotStartedAt::Program,
+                    NotStartedAt::Limits,
+                ]
+                .into_iter()
+                .find(|at| *at as i32 == number(8))?,
+            },
+            3 => Self::Ended {
+                code: Some(number(4)),
+                signal: None,
+                cpu_us: long(16),
+                peak_kib: long(24),
+            },
+            4 => Self::Ended {
+                code: None,
+                signal: Some(number(4)),
+                cpu_us: long(16),
+                peak_kib: long(24),
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// A started warden: its pid and the pipe with its records.
+#[derive(Debug)]
+pub struct Warden {
+    pub pid: i32,
+    pub records: OwnedFd,
+}
+
+/// Starts a command under a warden.
+///
+/// INVARIANT: called by the guest, which has one thread.
+pub fn start(command: Command) -> io::Result<Warden> {
+    let (read, write) = io::pipe()?;
+    // SAFETY: the guest has one thread (asserted by its own main function).
+    match unsafe { sys::fork_single_threaded() }? {
+        None => be_warden(&command, write.as_raw_fd()),
+        Some(pid) => Ok(Warden {
+            pid,
+            records: read.into(),
+        }),
+    }
+}
+
+fn be_warden(command: &Command, records: RawFd) -> ! {
+    let _ = sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+    reset_signals();
+    // SAFETY: this process has one thread.
+    let leader = match unsafe { sys::fork_single_threaded() } {
+        Ok(None) => be_leader(command, records),
+        Ok(Some(pid)) => pid,
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
+            say(
+                records,
+                Record::NotStarted {
+                    errno,
+                    at: NotStartedAt::Limits,
+                },
+            );
+            sys::exit_now(1)
+        }
+    };
+    // The guest's socket, the command's streams and the pipes of other execs must not be held open
+    // by a warden.
+    close_all_but(&[records]);
+    reap(leader, records)
+}
+
+fn say(records: RawFd, record: Record) {
+    let bytes = record.encode();
+    // SAFETY: the buffer is ours. A pipe write of 32 bytes is whole or not at all; a guest that is
+    // gone takes this process with it.
+    unsafe { libc::write(records, bytes.as_ptr().cast(), bytes.len()) };
+}
+
+/// Waits for everything that comes here, tells of the leader, and ends when nothing is left.
+fn reap(leader: i32, records: RawFd) -> ! {
+    loop {
+        let mut status = 0;
+        // SAFETY: rusage is plain numbers.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both are ours to be written.
+        let pid = unsafe { libc::wait4(-1, &raw mut status, libc::__WALL, &raw mut usage) };
+        if pid == leader {
+            let cpu = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+            let exited = libc::WIFEXITED(status);
+            say(
+                records,
+                Record::Ended {
+                    code: exited.then(|| libc::WEXITSTATUS(status)),
+                    signal: (!exited).then(|| libc::WTERMSIG(status)),
+                    cpu_us: cpu(usage.ru_utime) + cpu(usage.ru_stime),
+                    peak_kib: usage.ru_maxrss as u64,
+                },
+            );
+        }
+        if pid < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) {
+            sys::exit_now(0);
+        }
+    }
+}
+
+fn reset_signals() {
+    for signal in 1..65 {
+        // SAFETY: the default disposition is valid for every signal; the few that refuse it do.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: an empty set is made and installed.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// The leader: its own session, streams, limits and identity, and then the program.
+fn be_leader(command: &Command, records: RawFd) -> ! {
+    let fail = |errno: Errno, at: NotStartedAt| -> ! {
+        say(
+            records,
+            Record::NotStarted {
+                errno: errno.raw_os_error(),
+                at,
+            },
+        );
+        sys::exit_now(127)
+    };
+    let _ = rustix::process::setsid();
+    if let Err(errno) = streams(command) {
+        fail(errno, NotStartedAt::Limits);
+    }
+    if let Err(errno) = limits(command) {
+        fail(errno, NotStartedAt::Limits);
+    }
+    if command.become_agent == BecomeAgent::Switch
+        && let Err(errno) = become_agent()
+    {
+        fail(errno, NotStartedAt::Limits);
+    }
+    if let Err(errno) = rustix::process::chdir(command.cwd.as_c_str()) {
+        fail(errno, NotStartedAt::Directory);
+    }
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings
+            .iter()
+            .map(|s| s.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
+    };
+    let argv = pointers(&command.argv);
+    let env = pointers(&command.env);
+    // Everything above the streams goes, but the pipe: exec closes that one, on success only.
+    close_all_but(&[0, 1, 2, records]);
+    say(
+        records,
+        Record::Started {
+            pid: rustix::process::getpid().as_raw_nonzero().get(),
+        },
+    );
+    let mut worst = Errno::NOENT;
+    for candidate in &command.candidates {
+        let errno = execute(candidate, &argv, &env);
+        // As a shell does: go on looking, but remember that something was there.
+        if errno != Errno::NOENT && errno != Errno::NOTDIR {
+            worst = errno;
+        }
+        if errno != Errno::NOENT && errno != Errno::NOTDIR && errno != Errno::ACCESS {
+            break;
+        }
+    }
+    fail(worst, NotStartedAt::Program)
+}
+
+/// Executes a file; one without an interpreter line goes to the shell, as everywhere.
+fn execute(path: &CStr, argv: &[*const libc::c_char], env: &[*const libc::c_char]) -> Errno {
+    let errno = sys::execve(path, argv, env);
+    if errno != Errno::NOEXEC {
+        return errno;
+    }
+    let mut by_shell = vec![c"/bin/sh".as_ptr(), path.as_ptr()];
+    by_shell.extend_from_slice(&argv[1..]);
+    sys::execve(c"/bin/sh", &by_shell, env)
+}
+
+fn streams(command: &Command) -> rustix::io::Result<()> {
+    let wanted = [
+        command.stdin.as_raw_fd(),
+        command.stdout.as_raw_fd(),
+        command.stderr.as_raw_fd(),
+    ];
+    // The guest opens them above 2, so no one is overwritten before it is used.
+    for (target, source) in wanted.into_iter().enumerate() {
+        sys::dup_to(source, target as RawFd)?;
+    }
+    if command.terminal == Terminal::Controlling {
+        // SAFETY: descriptor 0 is open.
+        rustix::process::ioctl_tiocsctty(unsafe { BorrowedFd::borrow_raw(0) })?;
+    }
+    Ok(())
+}
+
+fn limits(command: &Command) -> rustix::io::Result<()> {
+    let files = command
+        .open_files
+        .min(sys::get_rlimit_hard(libc::RLIMIT_NOFILE));
+    sys::set_rlimit(libc::RLIMIT_NOFILE, files)?;
+    let processes = command
+        .processes
+        .min(sys::get_rlimit_hard(libc::RLIMIT_NPROC));
+    sys::set_rlimit(libc::RLIMIT_NPROC, processes)?;
+    if let Some(bytes) = command.file_bytes {
+        sys::set_rlimit(
+            libc::RLIMIT_FSIZE,
+            bytes.min(sys::get_rlimit_hard(libc::RLIMIT_FSIZE)),
+        )?;
+    }
+    sys::set_rlimit(libc::RLIMIT_CORE, 0)?;
+    // Where memory runs out, the agent's processes go first, not the guest and not the host's. A
+    // kernel that refuses changes nothing.
+    if let Ok(file) = rustix::fs::open(
+        c"/proc/self/oom_score_adj",
+        OFlags::WRONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
+        let _ = rustix::io::write(&file, b"500");
+    }
+    Ok(())
+}
+
+fn become_agent() -> rustix::io::Result<()> {
+    sys::bound_capabilities(0)?;
+    sys::set_ids(AGENT_ID, AGENT_ID)?;
+    sys::set_capabilities(0)
+}
+
+/// Runs a function in a child process as the agent, and gives what it writes.
+///
+/// INVARIANT: called by the guest, which has one thread. The function must end by itself.
+pub fn call_as_agent(
+    become_agent_first: BecomeAgent,
+    function: impl FnOnce(&mut dyn io::Write),
+) -> io::Result<Vec<u8>> {
+    let (mut read, mut write) = io::pipe()?;
+    // SAFETY: the guest has one thread.
+    if unsafe { sys::fork_single_threaded() }?.is_none() {
+        if become_agent_first == BecomeAgent::Switch && become_agent().is_err() {
+            sys::exit_now(1);
+        }
+        function(&mut write);
+        sys::exit_now(0)
+    }
+    drop(write);
+    let mut said = Vec::new();
+    io::Read::read_to_end(&mut read, &mut said)?;
+    Ok(said)
+}
+
+/// Closes every descriptor but the given ones.
+fn close_all_but(keep: &[RawFd]) {
+    let mut sorted = [RawFd::MAX; 4];
+    sorted[..keep.len()].copy_from_slice(keep);
+    sorted.sort_unstable();
+    let mut from: u32 = 0;
+    for fd in sorted {
+        let end = fd as u32;
+        if end > from {
+            // SAFETY: callers of this function own none of these any more.
+            unsafe { libc::syscall(libc::SYS_close_range, from, end - 1, 0) };
+        }
+        from = end.saturating_add(1);
+    }
+}
