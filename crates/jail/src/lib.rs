@@ -22,6 +22,7 @@ pub mod plan;
 pub mod probe;
 pub mod sealed;
 pub mod seccomp;
+pub mod signals;
 mod sys;
 pub mod terminal;
 pub mod warden;

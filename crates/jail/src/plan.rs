@@ -421,8 +421,11 @@ fn workspace(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError
     // their host paths in mountinfo.
     let objects = format!("{OWN}/objects");
     list.directory(&objects, 0o755);
-    let empty = format!("{OWN}/empty");
-    list.directory(&empty, 0o755);
+    // Where they look for more objects themselves is a host path; all of those are mounted here.
+    let shade = format!("{OWN}/shade");
+    list.directory(&shade, 0o755);
+    list.directory(&format!("{shade}/info"), 0o755);
+    list.file(&format!("{shade}/info/alternates"), b"");
     let source = format!("{OWN}/source");
     list.directory(&source, 0o755);
     for number in 0..spec.workspace.objects.len() {
@@ -431,7 +434,7 @@ fn workspace(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError
         list.directory(&path, 0o755);
         list.push(Op::Overlay {
             path: text(&path),
-            options: text(&format!("lowerdir={source}:{empty},userxattr")),
+            options: text(&format!("lowerdir={shade}:{source},userxattr")),
             attributes: SYSTEM_ATTRIBUTES,
         });
         list.push(Op::Detach {

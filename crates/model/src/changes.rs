@@ -7,6 +7,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::ByteText;
 
+/// The hash that names a repository's objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectHash {
+    Sha1,
+    Sha256,
+}
+
+impl ObjectHash {
+    /// Length of an object id in bytes.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+        }
+    }
+
+    /// As git spells it in `extensions.objectFormat`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sha1 => "sha1",
+            Self::Sha256 => "sha256",
+        }
+    }
+
+    /// True for a whole object id in hexadecimal.
+    pub fn is_oid(self, text: &[u8]) -> bool {
+        text.len() == self.bytes() * 2 && text.iter().all(u8::is_ascii_hexdigit)
+    }
+}
+
 /// What a path holds on one side of a change. Modes are git's: only these three exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

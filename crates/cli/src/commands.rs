@@ -1,0 +1,22 @@
+//! One file per command; its doc comment is its help.
+
+pub mod completions;
+pub mod diff;
+pub mod doctor;
+pub mod list;
+pub mod logs;
+pub mod rm;
+pub mod run;
+pub mod show;
+
+use ringfence_engine::error::Error;
+use ringfence_engine::home::Home;
+use ringfence_engine::store::{Store, recover};
+
+/// The home and its store, with what was lost meanwhile already said so.
+fn open() -> Result<(Home, Store), Error> {
+    let home = Home::open(None)?;
+    let store = Store::open(&home)?;
+    recover(&store, &home)?;
+    Ok((home, store))
+}

@@ -1,0 +1,338 @@
+//! `ringfence run`.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anstream::eprintln;
+use clap::Args;
+use ringfence_engine::attend::Inputs;
+use ringfence_engine::error::Error;
+use ringfence_engine::run::{RunRequest, RunResult};
+use ringfence_engine::workspace::{Ignored, View};
+use ringfence_jail::signals::Signals;
+use ringfence_jail::terminal::RawMode;
+use ringfence_model::ByteText;
+use ringfence_model::limits::{HumanBytes, Limits, parse_duration_seconds, parse_size};
+use ringfence_model::outcome::RunStatus;
+
+use super::open;
+use crate::console::{Live, Passing, window_size};
+use crate::text::clean;
+
+/// Run a command in a fresh sandbox on a copy of a folder, and keep a patch of what it changed
+///
+/// The command sees the folder as it is, uncommitted work included, at `/workspace`. It runs as
+/// user `agent` with an empty home and no network. The real folder does not change.
+///
+/// `ringfence diff` prints the patch, `git apply` takes it. The exit code is 0 if the command
+/// succeeded and 1 if it did not; `--pass-exit-code` passes the command's own.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The folder to work on [default: the current directory]
+    #[arg(long, value_name = "FOLDER")]
+    repo: Option<PathBuf>,
+    /// A name for this run
+    #[arg(long)]
+    name: Option<String>,
+    /// Stop after this long, e.g. `90s`, `30m`, `2h`, `none`
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_seconds)]
+    timeout: Option<Option<u64>>,
+    /// Memory for all processes together, e.g. `4G`, `none`
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<Option<u64>>,
+    /// How many processes and threads there may be
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(4..=1_000_000))]
+    pids: Option<u64>,
+    /// What may be written to the workspace, e.g. `10G`, `none`
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    disk: Option<Option<u64>>,
+    /// How many files may be made in the workspace
+    #[arg(long, value_name = "N")]
+    inodes: Option<u64>,
+    /// Processor time of all processes together, e.g. `10m`
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_seconds)]
+    cpu_time: Option<Option<u64>>,
+    /// How many files each process may have open
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
+    open_files: Option<u64>,
+    /// How large a single file may grow, e.g. `1G`, `none`
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    file_size: Option<Option<u64>>,
+    /// How much the command may print, e.g. `100M`, `none`
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    output: Option<Option<u64>>,
+    /// Refuse to start where a limit can only be watched on this host
+    #[arg(long)]
+    require_hard: bool,
+    /// Set an environment variable inside
+    #[arg(long, value_name = "K=V", value_parser = parse_variable)]
+    env: Vec<(ByteText, ByteText)>,
+    /// Pass an environment variable of the host
+    #[arg(long, value_name = "K")]
+    pass_env: Vec<String>,
+    /// Make paths absent inside: `.env*` anywhere, `conf/key`, `secrets/**`
+    #[arg(long, value_name = "GLOB")]
+    hide: Vec<String>,
+    /// Let ignored files cross back as well
+    #[arg(long)]
+    include_ignored: bool,
+    /// Mount the folder at its own path instead of `/workspace`
+    #[arg(long)]
+    same_path: bool,
+    /// Run a shell, or the command as one line of shell
+    #[arg(long)]
+    shell: bool,
+    /// Exit with the command's own code
+    #[arg(long)]
+    pass_exit_code: bool,
+    /// Print the result as one JSON object; the command's output goes to standard error
+    #[arg(long)]
+    json: bool,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+fn parse_variable(text: &str) -> Result<(ByteText, ByteText), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err(format!("`{text}` is not of the form K=V")),
+    }
+}
+
+impl Run {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let signals = Signals::hold()?;
+        let stdin = std::io::stdin();
+        // A terminal for the command whenever the caller has one on both sides.
+        let interactive = stdin.is_terminal() && std::io::stdout().is_terminal() && !self.json;
+        let request = self.request(interactive)?;
+        let (home, store) = open()?;
+        let raw = interactive
+            .then(|| RawMode::enter(stdin.as_fd()))
+            .transpose()?;
+        let passing = if self.json {
+            Passing::ToStderr
+        } else {
+            Passing::Through
+        };
+        let mut console = Live::new(passing, interactive);
+        let inputs = Inputs {
+            // A terminal without our taking its output is the caller's own, not the command's.
+            stdin: (interactive || !stdin.is_terminal()).then(|| stdin.as_fd()),
+            signals: Some(&signals),
+        };
+        let result = ringfence_engine::run::run(&home, &store, &request, &inputs, &mut console);
+        console.quiet();
+        drop(raw);
+        let result = result?;
+        if self.json {
+            let mut out = std::io::stdout().lock();
+            serde_json::to_writer(&mut out, &result)?;
+            writeln!(out)?;
+        } else {
+            tell(&result);
+        }
+        Ok(self.exit_code(&result))
+    }
+
+    fn exit_code(&self, result: &RunResult) -> ExitCode {
+        if self.pass_exit_code {
+            let code = match (result.exit_code, result.signal) {
+                (Some(code), _) => code,
+                (None, Some(signal)) => 128 + signal,
+                _ => 1,
+            };
+            return ExitCode::from(u8::try_from(code).unwrap_or(1));
+        }
+        let succeeded = match result.status {
+            RunStatus::Done => true,
+            RunStatus::BaseMoved => result.exit_code == Some(0),
+            _ => false,
+        };
+        if succeeded {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+
+    fn request(&self, interactive: bool) -> anyhow::Result<RunRequest> {
+        let folder = match &self.repo {
+            Some(folder) => folder.clone(),
+            None => std::env::current_dir()?,
+        };
+        let mut env = self.env.clone();
+        for key in &self.pass_env {
+            match std::env::var_os(key) {
+                Some(value) => env.push((key.as_str().into(), ByteText(value.into_vec()))),
+                None => eprintln!(
+                    "warning: `{}` is not set here and cannot be passed",
+                    clean(key)
+                ),
+            }
+        }
+        if interactive
+            && let Some(term) = std::env::var_os("TERM")
+            && !env.iter().any(|(key, _)| key.as_bytes() == b"TERM")
+        {
+            env.push(("TERM".into(), ByteText(term.into_vec())));
+        }
+        let inside = self
+            .same_path
+            .then(|| std::fs::canonicalize(&folder))
+            .transpose();
+        let inside = inside.map_err(|_| Error::NoFolder(folder.clone()))?;
+        Ok(RunRequest {
+            argv: self.argv(),
+            name: self.name.clone(),
+            limits: self.limits(),
+            require_hard: self.require_hard,
+            env,
+            view: View {
+                hide: self.hide.clone(),
+                inside,
+                ignored: if self.include_ignored {
+                    Ignored::Included
+                } else {
+                    Ignored::LeftBehind
+                },
+            },
+            terminal: interactive.then(window_size).flatten(),
+            folder,
+        })
+    }
+
+    fn argv(&self) -> Vec<ByteText> {
+        let words = self
+            .command
+            .iter()
+            .map(|word| ByteText::from(word.as_bytes()));
+        if !self.shell {
+            return words.collect();
+        }
+        let shell = if std::path::Path::new("/bin/bash").exists() {
+            "/bin/bash"
+        } else {
+            "/bin/sh"
+        };
+        if self.command.is_empty() {
+            return vec![shell.into()];
+        }
+        let line: Vec<&[u8]> = self.command.iter().map(|word| word.as_bytes()).collect();
+        vec![shell.into(), "-c".into(), ByteText(line.join(&b' '))]
+    }
+
+    fn limits(&self) -> Limits {
+        let mut limits = Limits::for_host(ringfence_jail::total_memory_bytes());
+        if let Some(time) = self.timeout {
+            limits.time_seconds = time;
+        }
+        if let Some(memory) = self.memory {
+            limits.memory_bytes = memory;
+        }
+        if let Some(pids) = self.pids {
+            limits.processes = pids;
+        }
+        if let Some(disk) = self.disk {
+            limits.disk_bytes = disk;
+            // A file cannot be larger than all files together.
+            limits.file_bytes = match (limits.file_bytes, disk) {
+                (Some(file), Some(disk)) => Some(file.min(disk)),
+                (file, _) => file,
+            };
+        }
+        if let Some(inodes) = self.inodes {
+            limits.disk_inodes = Some(inodes);
+        }
+        if let Some(cpu) = self.cpu_time {
+            limits.cpu_seconds = cpu;
+        }
+        if let Some(files) = self.open_files {
+            limits.open_files = files;
+        }
+        if let Some(size) = self.file_size {
+            limits.file_bytes = size;
+        }
+        if let Some(output) = self.output {
+            limits.output_bytes = output;
+        }
+        limits
+    }
+}
+
+/// The short summary on the terminal.
+fn tell(result: &RunResult) {
+    let status = match result.status {
+        RunStatus::Done => "done".to_owned(),
+        status => status.as_str().replace('_', " "),
+    };
+    eprintln!();
+    eprintln!(
+        "run {}: {status}, the command {} ({})",
+        result.run,
+        clean(&result.ending()),
+        ringfence_engine::run::Seconds(result.duration_ms)
+    );
+    if result.changed_files.is_empty() {
+        eprintln!("  nothing changed that crosses back");
+    } else {
+        eprintln!(
+            "  {} files changed, +{} −{} lines",
+            result.changed_files.len(),
+            result.insertions,
+            result.deletions
+        );
+        for path in result.changed_files.iter().take(8) {
+            eprintln!("    {}", clean(&path.to_text()));
+        }
+        if result.changed_files.len() > 8 {
+            eprintln!("    … and {} more", result.changed_files.len() - 8);
+        }
+    }
+    if !result.omitted.is_empty() {
+        let bytes: u64 = result.omitted.iter().map(|o| o.size).sum();
+        eprintln!(
+            "  {} left behind ({}):",
+            plural(result.omitted.len(), "path"),
+            HumanBytes(bytes)
+        );
+        for omitted in result.omitted.iter().take(5) {
+            eprintln!(
+                "    {} ({})",
+                clean(&omitted.path.to_text()),
+                ringfence_engine::run::why(omitted.why)
+            );
+        }
+    }
+    for (limit, detail) in &result.limit_hits {
+        eprintln!("  limit {}: {}", limit.as_str(), clean(detail));
+    }
+    if !result.leftovers.is_empty() {
+        eprintln!(
+            "  {} still running at the end, and ended",
+            plural(result.leftovers.len(), "process")
+        );
+    }
+    for note in &result.notes {
+        eprintln!("  note: {}", clean(note));
+    }
+    if !result.changed_files.is_empty() {
+        eprintln!(
+            "  see it: ringfence diff {0}    take it: ringfence diff {0} | git apply",
+            result.run
+        );
+    }
+}
+
+fn plural(count: usize, word: &str) -> String {
+    match (count, word) {
+        (1, _) => format!("1 {word}"),
+        (_, "process") => format!("{count} processes"),
+        _ => format!("{count} {word}s"),
+    }
+}

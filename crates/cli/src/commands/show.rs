@@ -1,0 +1,62 @@
+//! `ringfence show`.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use ringfence_engine::archive;
+
+use super::{list, open};
+use crate::text::{clean, time};
+
+/// Show what is known of a run
+#[derive(Debug, Args)]
+pub struct Show {
+    /// Id, its beginning, name, or `last`
+    #[arg(default_value = "last", value_name = "RUN")]
+    run: String,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Show {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let (home, store) = open()?;
+        let run = store.find(&self.run)?;
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            let value = match archive::result(&home, &run)? {
+                Some(result) => serde_json::to_value(result)?,
+                None => list::row(&run),
+            };
+            serde_json::to_writer(&mut out, &value)?;
+            writeln!(out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        match archive::result(&home, &run)? {
+            Some(result) => write!(out, "{}", clean(&result.summary()))?,
+            None => {
+                writeln!(out, "# Run {}\n", run.id)?;
+                writeln!(out, "- command: `{}`", clean(&list::command(&run)))?;
+                writeln!(out, "- folder: `{}`", clean(&run.folder.to_string_lossy()))?;
+                writeln!(
+                    out,
+                    "- status: {}, begun {} UTC",
+                    run.status.as_str(),
+                    time(run.created_us)
+                )?;
+                let layer = home.upper(run.id);
+                if layer.exists() {
+                    writeln!(
+                        out,
+                        "- what it wrote is kept in `{}`; `ringfence diff {}` shows it as a patch",
+                        layer.display(),
+                        run.id
+                    )?;
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,27 @@
+//! How a failure is told: what, why, and what to do next; and the exit code that goes with it.
+
+use std::process::ExitCode;
+
+use anstream::eprintln;
+use ringfence_engine::error::Error;
+
+use crate::text::clean;
+
+/// Tells a failure on standard error.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    // A reader that went away is no failure of ours.
+    if let Some(io) = error.downcast_ref::<std::io::Error>()
+        && io.kind() == std::io::ErrorKind::BrokenPipe
+    {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("error: {}", clean(&error.to_string()));
+    for cause in error.chain().skip(1) {
+        eprintln!("  because: {}", clean(&cause.to_string()));
+    }
+    let known = error.downcast_ref::<Error>();
+    if let Some(hint) = known.and_then(Error::hint) {
+        eprintln!("hint: {hint}");
+    }
+    ExitCode::from(known.map_or(2, |error| error.kind().exit_code()))
+}

@@ -1,0 +1,52 @@
+//! `ringfence`: words typed, words printed. Everything else is in the engine.
+
+mod commands;
+mod console;
+mod failure;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Run coding agents in throwaway sandboxes; let nothing out but a patch.
+///
+/// The command runs on a copy-on-write view of a folder. The folder itself, its index and its
+/// `.git` do not change. When the command ends, a patch of what it changed is kept, and the
+/// sandbox with all its processes is gone.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(commands::run::Run),
+    List(commands::list::List),
+    Show(commands::show::Show),
+    Diff(commands::diff::Diff),
+    Logs(commands::logs::Logs),
+    Rm(commands::rm::Rm),
+    Doctor(commands::doctor::Doctor),
+    Completions(commands::completions::Completions),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Run(command) => command.run(),
+        Command::List(command) => command.run(),
+        Command::Show(command) => command.run(),
+        Command::Diff(command) => command.run(),
+        Command::Logs(command) => command.run(),
+        Command::Rm(command) => command.run(),
+        Command::Doctor(command) => command.run(),
+        Command::Completions(command) => command.run(),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => failure::report(&error),
+    }
+}

@@ -1,0 +1,61 @@
+//! Text for terminals: nothing that comes out of a sandbox may move the cursor or change a title.
+
+/// Control characters and what reorders or hides text are shown as escapes.
+pub fn clean(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let hides = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+        if (c.is_control() && c != '\n') || hides {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// A patch or log for a terminal: the same, but tabs stay, and bytes that are no text are shown.
+pub fn clean_bytes(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.split('\t').map(clean).collect::<Vec<_>>().join("\t")
+}
+
+/// A point in time, for a person.
+pub fn time(us: i64) -> String {
+    jiff::Timestamp::from_microsecond(us).map_or_else(
+        |_| "?".to_owned(),
+        |t| t.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+    )
+}
+
+/// One line of at most so many characters.
+pub fn shorten(text: &str, width: usize) -> String {
+    let line = clean(text).replace('\n', " ");
+    if line.chars().count() <= width {
+        return line;
+    }
+    line.chars()
+        .take(width.saturating_sub(1))
+        .chain(['…'])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_reaches_the_terminal_raw() {
+        for (input, expected) in [
+            ("plain\ntext", "plain\ntext"),
+            ("\x1b]0;title\x07", "\\u{1b}]0;title\\u{7}"),
+            ("a\rb", "a\\u{d}b"),
+            ("\u{202e}txt", "\\u{202e}txt"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+        ] {
+            assert_eq!(clean(input), expected);
+        }
+        assert_eq!(clean_bytes(b"a\tb\xff\x08"), "a\tb\u{fffd}\\u{8}");
+        assert_eq!(shorten("abcdef", 4), "abc…");
+    }
+}

@@ -1,0 +1,119 @@
+//! What is kept of runs: results, patches, logs, and their removal.
+
+use std::fs::File;
+use std::io::{self, Read, Seek as _};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use ringfence_model::outcome::RunStatus;
+
+use crate::changes::{self, Bounds, remove_tree};
+use crate::client::Stream;
+use crate::error::Error;
+use crate::home::Home;
+use crate::lock::{LockError, RunLock};
+use crate::run::{PATCH, RESULT, RunResult};
+use crate::store::{RunRecord, Store};
+use crate::workspace::Workspace;
+
+/// BOUND: a result lists every changed path; a million of them is 200 MB.
+const RESULT_BYTES: u64 = 256 << 20;
+
+/// The result of a run that was packed.
+pub fn result(home: &Home, run: &RunRecord) -> Result<Option<RunResult>, Error> {
+    let path = home.bundle(run.id).join(RESULT);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::ReadFile { path, source }),
+    };
+    let mut text = Vec::new();
+    let read = file.take(RESULT_BYTES).read_to_end(&mut text);
+    read.map_err(|source| Error::ReadFile {
+        path: path.clone(),
+        source,
+    })?;
+    let parsed = serde_json::from_slice(&text);
+    Ok(Some(parsed.map_err(|error| Error::ReadFile {
+        path,
+        source: error.into(),
+    })?))
+}
+
+/// The patch of a run: the packed one, or for a lost run one made now from its layer.
+pub fn patch(home: &Home, run: &RunRecord) -> Result<File, Error> {
+    let path = home.bundle(run.id).join(PATCH);
+    if run.status != RunStatus::Lost {
+        return match File::open(&path) {
+            Ok(file) => Ok(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(not_kept(run, "patch")),
+            Err(source) => Err(Error::ReadFile { path, source }),
+        };
+    }
+    if !home.upper(run.id).exists() {
+        return Err(not_kept(run, "layer"));
+    }
+    let workspace = Workspace::reopen(home, run)?;
+    let sources = workspace.sources()?;
+    let set = changes::compute(
+        &sources,
+        &mut workspace.rules(&sources)?,
+        &Bounds::default(),
+    )?;
+    let fail = |source| Error::WriteFile {
+        path: home.root().to_owned(),
+        source,
+    };
+    let mut file = unnamed(home.root()).map_err(fail)?;
+    changes::render(&sources, &set, &mut file)?;
+    file.rewind().map_err(fail)?;
+    Ok(file)
+}
+
+/// A file that has no name and is gone with its last reader.
+fn unnamed(directory: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(directory, flags, Mode::from_raw_mode(0o600))?;
+    Ok(fd.into())
+}
+
+fn not_kept(run: &RunRecord, what: &'static str) -> Error {
+    Error::NotKept {
+        run: run.id.to_string(),
+        what,
+    }
+}
+
+/// What the command wrote to one of its streams.
+pub fn log(home: &Home, run: &RunRecord, stream: Stream) -> Result<File, Error> {
+    let path = match stream {
+        Stream::Stdout => home.stdout_log(run.id),
+        Stream::Stderr => home.stderr_log(run.id),
+    };
+    match File::open(&path) {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(not_kept(run, "log")),
+        Err(source) => Err(Error::ReadFile { path, source }),
+    }
+}
+
+/// Removes a run with everything that is kept of it. What is half gone goes as well.
+pub fn remove(home: &Home, store: &Store, run: &RunRecord) -> Result<(), Error> {
+    match RunLock::is_held(home, run.id) {
+        Ok(true) => return Err(Error::StillRunning(run.id.to_string())),
+        Ok(false) | Err(LockError::Open { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for parent in [home.workspaces(), home.logs(), home.bundles()] {
+        let directory = File::open(&parent).map_err(|source| Error::ReadFile {
+            path: parent.clone(),
+            source,
+        })?;
+        if parent.join(run.id.as_str()).symlink_metadata().is_ok() {
+            remove_tree(directory.as_fd(), run.id.as_str().as_bytes())?;
+        }
+    }
+    store.remove_run(run.id)?;
+    Ok(())
+}

@@ -1,0 +1,391 @@
+//! Attending a command: its output to the files and the caller, the caller's input to it, its
+//! bounds kept, and the user's wish to stop obeyed.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use ringfence_jail::signals::{Signal, Signals};
+use ringfence_model::limits::{Limit, Limits};
+use ringfence_model::outcome::Outcome;
+use ringfence_model::wire::{
+    Bound, Exec, Exited, Leftover, Notice, Reply, Request, SignalScope, WindowSize,
+};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::client::{ClientError, Message, Stream};
+use crate::error::Error;
+use crate::output::Spool;
+use crate::sandbox::Sandbox;
+use crate::watch::{DiskWatch, LOOK_EVERY, Seen};
+
+/// BOUND: input under way that the command has not taken yet.
+const INPUT_AHEAD: u64 = 256 * 1024;
+/// BOUND: after a request to stop, the command has this long before the next, harder word.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// BOUND: the guest ends a command at its deadline; a guest that does not within this is ended.
+const GUEST_LATE: Duration = Duration::from_secs(10);
+
+/// The caller's side of a running command.
+pub trait Console {
+    /// Output as it comes.
+    fn output(&mut self, stream: Stream, bytes: &[u8]);
+    /// The size of the caller's terminal now.
+    fn size(&self) -> Option<WindowSize> {
+        None
+    }
+    /// A step of the run begins.
+    fn step(&mut self, _step: &str) {}
+    /// Nothing happened for a moment.
+    fn idle(&mut self) {}
+}
+
+/// Where input and signals come from.
+#[derive(Debug, Default)]
+pub struct Inputs<'a> {
+    /// Forwarded to the command until its end.
+    pub stdin: Option<BorrowedFd<'a>>,
+    /// Signals to this process: stop, or the terminal's new size.
+    pub signals: Option<&'a Signals>,
+}
+
+/// How a command ended, and what was seen meanwhile.
+#[derive(Debug)]
+pub struct Attended {
+    pub outcome: Outcome,
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    /// Why nothing was started, where nothing was.
+    pub not_started: Option<String>,
+    pub duration_ms: u64,
+    pub cpu_ms: u64,
+    pub peak_bytes: u64,
+    pub leftovers: Vec<Leftover>,
+    pub hits: Vec<(Limit, String)>,
+}
+
+/// Runs a command to its end.
+pub fn attend(
+    sandbox: &mut Sandbox,
+    exec: Exec,
+    limits: &Limits,
+    spool: &mut Spool,
+    disk: &mut DiskWatch,
+    inputs: &Inputs<'_>,
+    console: &mut dyn Console,
+) -> Result<Attended, Error> {
+    let began = Instant::now();
+    let stream = sandbox.client().send(&Request::Exec(exec))?;
+    let mut attending = Attending {
+        stream,
+        limits,
+        spool,
+        disk,
+        console,
+        stdin: inputs.stdin,
+        signals: inputs.signals,
+        ahead: 0,
+        stop: None,
+        hits: Vec::new(),
+        over: None,
+        looked: began,
+        deadline: limits
+            .time_seconds
+            .map(|s| began + Duration::from_secs(s) + GUEST_LATE),
+    };
+    let exited = loop {
+        match attending.turn(sandbox) {
+            Ok(Some(exited)) => break exited,
+            Ok(None) => {}
+            Err(Error::Client(ClientError::Gone)) => return Ok(attending.lost(began)),
+            Err(error) => return Err(error),
+        }
+    };
+    attending.last_words(sandbox)?;
+    Ok(attending.judge(sandbox, exited))
+}
+
+struct Attending<'a> {
+    stream: u32,
+    limits: &'a Limits,
+    spool: &'a mut Spool,
+    disk: &'a mut DiskWatch,
+    console: &'a mut dyn Console,
+    stdin: Option<BorrowedFd<'a>>,
+    signals: Option<&'a Signals>,
+    ahead: u64,
+    stop: Option<Stop>,
+    hits: Vec<(Limit, String)>,
+    /// The bound for which we ended the command.
+    over: Option<Outcome>,
+    looked: Instant,
+    deadline: Option<Instant>,
+}
+
+/// A wish to stop, said ever harder.
+#[derive(Clone, Copy)]
+struct Stop {
+    hardness: usize,
+    again: Instant,
+}
+
+/// What is sent, in order.
+const STOPPING: [(i32, SignalScope); 3] = [
+    (Signal::INTERRUPT, SignalScope::Foreground),
+    (Signal::TERMINATE, SignalScope::All),
+    (Signal::KILL, SignalScope::All),
+];
+
+impl Attending<'_> {
+    /// Waits for one thing and does what follows.
+    fn turn(&mut self, sandbox: &mut Sandbox) -> Result<Option<Exited>, Error> {
+        if let Some(message) = sandbox.client().take() {
+            return self.take(message);
+        }
+        let (from_guest, from_stdin, from_signals) = self.wait(sandbox)?;
+        if !from_guest {
+            self.console.idle();
+        }
+        if from_guest {
+            sandbox.client().receive()?;
+        }
+        if from_stdin {
+            self.forward_input(sandbox)?;
+        }
+        if from_signals {
+            self.take_signals(sandbox)?;
+        }
+        let now = Instant::now();
+        if let Some(stop) = self.stop
+            && now >= stop.again
+        {
+            self.stop_harder(sandbox)?;
+        }
+        if now.saturating_duration_since(self.looked) >= LOOK_EVERY {
+            self.looked = now;
+            match self.disk.look() {
+                Seen::Fine => {}
+                Seen::Over(limit, detail) => self.end(sandbox, limit, detail)?,
+                Seen::Unaccounted => {
+                    sandbox.client().send(&Request::Usage)?;
+                }
+            }
+        }
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            return Err(ClientError::Gone.into());
+        }
+        if let Some(limit) = self.limits.output_bytes
+            && self.spool.total() > limit
+            && self.over.is_none()
+        {
+            self.end(sandbox, Limit::Output, format!("{limit} bytes allowed"))?;
+        }
+        Ok(None)
+    }
+
+    fn wait(&self, sandbox: &mut Sandbox) -> Result<(bool, bool, bool), Error> {
+        let client = sandbox.client();
+        let mut waits = vec![PollFd::from_borrowed_fd(client.fd(), PollFlags::IN)];
+        let mut stdin_at = None;
+        if let Some(stdin) = self.stdin
+            && self.ahead < INPUT_AHEAD
+        {
+            stdin_at = Some(waits.len());
+            waits.push(PollFd::from_borrowed_fd(stdin, PollFlags::IN));
+        }
+        let mut signals_at = None;
+        if let Some(signals) = self.signals {
+            signals_at = Some(waits.len());
+            waits.push(PollFd::from_borrowed_fd(signals.fd(), PollFlags::IN));
+        }
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: LOOK_EVERY.as_nanos() as i64,
+        };
+        match rustix::event::poll(&mut waits, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::Wait(errno.into())),
+        }
+        let ready = |at: Option<usize>| at.is_some_and(|at| !waits[at].revents().is_empty());
+        Ok((ready(Some(0)), ready(stdin_at), ready(signals_at)))
+    }
+
+    fn take(&mut self, message: Message) -> Result<Option<Exited>, Error> {
+        match message {
+            Message::Data(stream, which, bytes) if stream == self.stream => {
+                self.console.output(which, &bytes);
+                self.spool.write(which, &bytes).map_err(Error::Wait)?;
+            }
+            Message::Notice(stream, notice) if stream == self.stream => match notice {
+                Notice::Exited(exited) => return Ok(Some(exited)),
+                Notice::InputTaken { bytes } => self.ahead = self.ahead.saturating_sub(bytes),
+                Notice::Bound { bound, detail } => self.hits.push((limit_of(bound), detail)),
+                Notice::Gone | Notice::Changed { .. } => {}
+            },
+            Message::Reply(stream, Reply::Failed(failure)) if stream == self.stream => {
+                return Err(ClientError::Failed(failure).into());
+            }
+            Message::Reply(_, Reply::Usage(usage)) => {
+                if let Seen::Over(limit, detail) = self.disk.judge_unlinked(usage.unlinked_bytes) {
+                    self.hits.push((limit, detail));
+                    self.over = Some(Outcome::DiskFull);
+                    self.stop = Some(Stop {
+                        hardness: STOPPING.len() - 1,
+                        again: Instant::now(),
+                    });
+                }
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn forward_input(&mut self, sandbox: &mut Sandbox) -> Result<(), Error> {
+        let Some(stdin) = self.stdin else {
+            return Ok(());
+        };
+        let mut chunk = [0u8; 16384];
+        match rustix::io::read(stdin, &mut chunk) {
+            Ok(count) if count > 0 => {
+                self.ahead += count as u64;
+                Ok(sandbox.client().input(self.stream, &chunk[..count])?)
+            }
+            Err(Errno::INTR | Errno::AGAIN) => Ok(()),
+            // Its end, or a terminal that went away.
+            _ => {
+                self.stdin = None;
+                Ok(sandbox.client().end_input(self.stream)?)
+            }
+        }
+    }
+
+    fn take_signals(&mut self, sandbox: &mut Sandbox) -> Result<(), Error> {
+        let Some(signals) = self.signals else {
+            return Ok(());
+        };
+        while let Some(signal) = signals.take() {
+            if signal == Signal::WINDOW {
+                if let Some(size) = self.console.size() {
+                    sandbox.client().send(&Request::Resize {
+                        exec: self.stream,
+                        size,
+                    })?;
+                }
+            } else {
+                self.over.get_or_insert(Outcome::Cancelled);
+                self.stop_harder(sandbox)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stop_harder(&mut self, sandbox: &mut Sandbox) -> Result<(), Error> {
+        let hardness = self.stop.map_or(0, |stop| stop.hardness);
+        let (signal, scope) = STOPPING[hardness];
+        sandbox.client().send(&Request::Signal {
+            exec: self.stream,
+            signal,
+            scope,
+        })?;
+        self.stop = Some(Stop {
+            hardness: (hardness + 1).min(STOPPING.len() - 1),
+            again: Instant::now() + PATIENCE,
+        });
+        Ok(())
+    }
+
+    /// Ends the command for a bound that is ours to keep.
+    fn end(&mut self, sandbox: &mut Sandbox, limit: Limit, detail: String) -> Result<(), Error> {
+        if self.over.is_some() {
+            return Ok(());
+        }
+        self.hits.push((limit, detail));
+        self.over = Some(if limit == Limit::Output {
+            Outcome::OutputLimit
+        } else {
+            Outcome::DiskFull
+        });
+        self.stop = Some(Stop {
+            hardness: STOPPING.len() - 1,
+            again: Instant::now(),
+        });
+        self.stop_harder(sandbox)
+    }
+
+    /// What was said before the end and is still on its way.
+    fn last_words(&mut self, sandbox: &mut Sandbox) -> Result<(), Error> {
+        while let Some(message) = sandbox.client().take() {
+            self.take(message)?;
+        }
+        Ok(())
+    }
+
+    fn judge(mut self, sandbox: &Sandbox, exited: Exited) -> Attended {
+        let refusals = sandbox.kernel_refusals();
+        if refusals.memory_kills > 0 {
+            self.hits.push((
+                Limit::Memory,
+                format!("the kernel killed {} processes", refusals.memory_kills),
+            ));
+        }
+        let failed = exited.code != Some(0);
+        let hit = |limit: Limit| self.hits.iter().any(|(hit, _)| *hit == limit);
+        // A fork bomb's first process may well end with success.
+        let storm = exited.leftovers.len() >= 32;
+        let outcome = if exited.not_started.is_some() {
+            Outcome::NotStarted
+        } else if exited.bound == Some(Bound::Time) {
+            Outcome::TimedOut
+        } else if let Some(over) = self.over {
+            over
+        } else if failed && hit(Limit::Memory) {
+            Outcome::OutOfMemory
+        } else if failed && hit(Limit::Cpu) {
+            Outcome::CpuLimit
+        } else if hit(Limit::Processes) && (failed || storm) {
+            Outcome::TooManyProcesses
+        } else if exited.signal == Some(Signal::FILE_SIZE) {
+            Outcome::FileTooLarge
+        } else if failed && self.disk.is_file_system_full() {
+            Outcome::DiskFull
+        } else if exited.signal.is_some() {
+            Outcome::Signaled
+        } else {
+            Outcome::Exited
+        };
+        Attended {
+            outcome,
+            code: exited.code,
+            signal: exited.signal,
+            not_started: exited.not_started.map(|failure| failure.to_string()),
+            duration_ms: exited.duration_ms,
+            cpu_ms: exited.cpu_ms,
+            peak_bytes: exited.peak_bytes,
+            leftovers: exited.leftovers,
+            hits: self.hits,
+        }
+    }
+
+    fn lost(self, began: Instant) -> Attended {
+        Attended {
+            outcome: self.over.unwrap_or(Outcome::RuntimeLost),
+            code: None,
+            signal: None,
+            not_started: None,
+            duration_ms: began.elapsed().as_millis() as u64,
+            cpu_ms: 0,
+            peak_bytes: 0,
+            leftovers: Vec::new(),
+            hits: self.hits,
+        }
+    }
+}
+
+fn limit_of(bound: Bound) -> Limit {
+    match bound {
+        Bound::Time => Limit::Time,
+        Bound::Memory => Limit::Memory,
+        Bound::Processes => Limit::Processes,
+        Bound::Cpu => Limit::Cpu,
+    }
+}

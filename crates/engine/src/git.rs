@@ -1,0 +1,79 @@
+//! A folder's git repository, as far as a sandbox needs it.
+//!
+//! Three questions are answered here, by our own small readers and without a git process:
+//! which repository holds a folder (`discover`), what private `.git` directory stands in its place
+//! inside (`build_private`), and which changed paths are ignored (`IgnoreRules`).
+//!
+//! ```text
+//!   the user's folder            mask (host-owned lower layer)      inside
+//!   ├── .git/   never written    ├── .git/  opaque, sanitised       ├── .git/   the mask's
+//!   ├── lib/.git (submodule)     │   └── modules/lib/               ├── lib/.git → modules/lib
+//!   └── src/                     └── lib/.git  gitfile              └── src/
+//!                                objects: read-only mounts, named in info/alternates
+//! ```
+//!
+//! INVARIANT: nothing in this module writes below the user's folder or git directory.
+//! INVARIANT: the git program runs only for a sub-folder of a repository (`subfolder`), on a
+//! directory that we made, never on the user's.
+
+mod classes;
+mod config;
+mod discover;
+mod files;
+mod ignored;
+mod index;
+mod index_file;
+mod layers;
+mod nested;
+mod objects;
+mod patterns;
+mod private;
+mod refs;
+mod sanitise;
+mod split;
+mod subfolder;
+mod submodules;
+
+use std::io;
+use std::path::PathBuf;
+
+pub use config::Config;
+pub use discover::{Repository, UserFiles, discover, discover_for};
+pub use ignored::IgnoreRules;
+pub use index::{Index, IndexEntry};
+pub use index_file::IndexError;
+pub use nested::hide_git;
+pub use objects::ObjectMount;
+pub use private::{PrivateGit, build_private};
+use ringfence_model::changes::ObjectHash;
+
+/// Why a repository could not be read, or its private directory not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    #[error("could not read `{}`", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("`{}` is not a regular file", path.display())]
+    ReadSpecial { path: PathBuf },
+    #[error("`{}` is over the bound of {limit} bytes", path.display())]
+    ReadTooLarge { path: PathBuf, limit: u64 },
+    #[error("could not list `{}`", path.display())]
+    List { path: PathBuf, source: io::Error },
+    #[error("`{}` has more than {limit} entries", path.display())]
+    ListTooLong { path: PathBuf, limit: usize },
+    #[error("could not find the real path of `{}`", path.display())]
+    Canonicalise { path: PathBuf, source: io::Error },
+    #[error("could not open the layers of the workspace")]
+    OpenLayers { source: io::Error },
+    #[error("could not parse the git index `{}`", path.display())]
+    ParseIndex { path: PathBuf, source: IndexError },
+    #[error("could not write `{}`", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("could not create the directory `{}`", path.display())]
+    CreateDirectory { path: PathBuf, source: io::Error },
+    #[error("could not remove `{}`", path.display())]
+    Remove { path: PathBuf, source: io::Error },
+    #[error("could not mark `{}` opaque for overlayfs", path.display())]
+    MarkOpaque { path: PathBuf, source: io::Error },
+    #[error("could not hide `{}`", path.display())]
+    Hide { path: PathBuf, source: io::Error },
+}

@@ -1,0 +1,306 @@
+//! Finding the repository that holds a folder, as git finds it, by looking upwards.
+//!
+//! A `.git` directory or gitfile counts; a directory that is itself a git directory (bare) ends
+//! the search without a repository, and so does the edge of the file system. Environment
+//! variables such as `GIT_DIR` are not heard: the folder alone decides.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::config::Config;
+use super::files::{self, Links};
+use super::{GitError, ObjectHash};
+
+/// BOUND: a gitfile, `commondir` or `HEAD` is one short line.
+const LINE_BYTES: u64 = 16 << 10;
+
+/// The repository that holds a folder.
+#[derive(Clone, Debug)]
+pub struct Repository {
+    /// The top of the work tree, its real path.
+    pub top: PathBuf,
+    /// `HEAD` and the index are here; of one's own in a linked worktree.
+    pub git_dir: PathBuf,
+    /// Objects, refs and configuration are here.
+    pub common_dir: PathBuf,
+    /// The folder relative to `top`, empty if equal.
+    pub prefix: Vec<u8>,
+    pub hash: ObjectHash,
+    /// Why we cannot build on this repository, though git might.
+    pub unsupported: Option<String>,
+    /// Where refs are kept: `reftable` has its own files.
+    pub reftable: bool,
+    /// The repository's own settings: its file, then its worktree's.
+    pub config: Config,
+    /// The user's own settings and ignore rules.
+    pub user: UserFiles,
+}
+
+impl Repository {
+    /// The folder that the search began from.
+    pub fn folder(&self) -> PathBuf {
+        if self.prefix.is_empty() {
+            self.top.clone()
+        } else {
+            self.top.join(OsStr::from_bytes(&self.prefix))
+        }
+    }
+
+    /// True for a linked worktree, whose `HEAD` and index are apart from refs and objects.
+    pub fn is_linked(&self) -> bool {
+        self.git_dir != self.common_dir
+    }
+}
+
+/// The user's git settings outside of any repository, as far as we heed them.
+#[derive(Clone, Debug, Default)]
+pub struct UserFiles {
+    home: Option<PathBuf>,
+    config_home: Option<PathBuf>,
+    pub(super) config: Config,
+}
+
+impl UserFiles {
+    /// From `HOME` and `XDG_CONFIG_HOME` of this process.
+    pub fn from_env() -> Self {
+        let of = |name| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|p| p.is_absolute())
+        };
+        Self::at(of("HOME"), of("XDG_CONFIG_HOME"))
+    }
+
+    /// From given directories; a file that cannot be read counts as absent.
+    pub fn at(home: Option<PathBuf>, config_home: Option<PathBuf>) -> Self {
+        let config_home = config_home.or_else(|| home.as_ref().map(|home| home.join(".config")));
+        let mut config = Config::default();
+        let files = [
+            config_home.as_ref().map(|dir| dir.join("git/config")),
+            home.as_ref().map(|dir| dir.join(".gitconfig")),
+        ];
+        for path in files.into_iter().flatten() {
+            config.overlay(Config::read(&path, Links::Follow).unwrap_or_default());
+        }
+        Self {
+            home,
+            config_home,
+            config,
+        }
+    }
+
+    /// The ignore file that the user's settings name, or git's default for it.
+    pub(super) fn excludes_file(&self) -> Option<PathBuf> {
+        match self.config.get("core", "excludesfile") {
+            Some(value) => self.expand(value),
+            None => self.config_home.as_ref().map(|dir| dir.join("git/ignore")),
+        }
+    }
+
+    /// A path from a setting: `~/` is the home, relative ones are not heeded.
+    pub(super) fn expand(&self, value: &[u8]) -> Option<PathBuf> {
+        let path = match value.strip_prefix(b"~/") {
+            Some(rest) => self.home.as_ref()?.join(OsStr::from_bytes(rest)),
+            None => PathBuf::from(OsStr::from_bytes(value)),
+        };
+        path.is_absolute().then_some(path)
+    }
+}
+
+/// The repository that holds a folder, found by looking upwards.
+pub fn discover(folder: &Path) -> Result<Option<Repository>, GitError> {
+    discover_for(folder, UserFiles::from_env())
+}
+
+/// Like [`discover`], with the user's files given.
+pub fn discover_for(folder: &Path, user: UserFiles) -> Result<Option<Repository>, GitError> {
+    let folder = files::canonical(folder)?;
+    let device = device_of(&folder)?;
+    for top in folder.ancestors() {
+        if top != folder && device_of(top).ok() != Some(device) {
+            return Ok(None);
+        }
+        match resolve_dot_git(top) {
+            DotGit::Directory(git_dir) => {
+                let prefix = folder.strip_prefix(top).unwrap_or(Path::new(""));
+                let prefix = prefix.as_os_str().as_bytes().to_vec();
+                return open(top, &git_dir, prefix, user);
+            }
+            // Git gives up here too; the folder is one without a repository.
+            DotGit::Broken => return Ok(None),
+            DotGit::Absent => {}
+        }
+        if is_git_dir(top) {
+            return Ok(None);
+        }
+    }
+    Ok(None)
+}
+
+fn device_of(path: &Path) -> Result<u64, GitError> {
+    std::fs::metadata(path)
+        .map(|metadata| metadata.dev())
+        .map_err(|source| GitError::Read {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+/// What stands at `<folder>/.git`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DotGit {
+    /// The git directory itself, or the one that a gitfile names.
+    Directory(PathBuf),
+    /// A gitfile that leads nowhere.
+    Broken,
+    Absent,
+}
+
+/// Looks at `<folder>/.git`; a directory that is no git directory counts as absent, as in git.
+pub(super) fn resolve_dot_git(folder: &Path) -> DotGit {
+    let dot_git = folder.join(".git");
+    let Ok(metadata) = std::fs::metadata(&dot_git) else {
+        return DotGit::Absent;
+    };
+    let target = if metadata.is_dir() {
+        dot_git
+    } else {
+        let line = files::read_if_usable(&dot_git, LINE_BYTES, Links::Refuse);
+        let Some(target) = line.as_deref().and_then(gitfile_target) else {
+            return DotGit::Broken;
+        };
+        folder.join(target)
+    };
+    match target.canonicalize() {
+        Ok(git_dir) if is_git_dir(&git_dir) => DotGit::Directory(git_dir),
+        _ if metadata.is_dir() => DotGit::Absent,
+        _ => DotGit::Broken,
+    }
+}
+
+/// The path in a gitfile, `gitdir: <path>`.
+pub(super) fn gitfile_target(line: &[u8]) -> Option<&Path> {
+    let target = line.strip_prefix(b"gitdir: ")?;
+    let end = target
+        .iter()
+        .rposition(|b| !matches!(b, b'\n' | b'\r'))
+        .map_or(0, |at| at + 1);
+    (end > 0 && !target[..end].contains(&0)).then(|| Path::new(OsStr::from_bytes(&target[..end])))
+}
+
+fn is_git_dir(path: &Path) -> bool {
+    let Some(common) = common_dir(path) else {
+        return false;
+    };
+    std::fs::symlink_metadata(path.join("HEAD")).is_ok_and(|m| m.is_file() || m.is_symlink())
+        && common.join("objects").is_dir()
+        // In a repository of reftable format `refs` is there too, by design.
+        && common.join("refs").is_dir()
+}
+
+fn common_dir(git_dir: &Path) -> Option<PathBuf> {
+    let path = git_dir.join("commondir");
+    match files::read(&path, LINE_BYTES, Links::Refuse).ok()? {
+        None => Some(git_dir.to_owned()),
+        Some(line) => {
+            let line = line.bytes.trim_ascii_end();
+            git_dir.join(OsStr::from_bytes(line)).canonicalize().ok()
+        }
+    }
+}
+
+/// Reads what there is to know of a repository whose places are known; `None` if it is bare or
+/// its work tree is another folder.
+pub(super) fn open(
+    top: &Path,
+    git_dir: &Path,
+    prefix: Vec<u8>,
+    user: UserFiles,
+) -> Result<Option<Repository>, GitError> {
+    let Some(common_dir) = common_dir(git_dir) else {
+        return Ok(None);
+    };
+    let mut config = Config::read(&common_dir.join("config"), Links::Refuse)?;
+    let linked = git_dir != common_dir;
+    if config.get_bool("extensions", "worktreeconfig") == Some(true) {
+        config.overlay(Config::read(
+            &git_dir.join("config.worktree"),
+            Links::Refuse,
+        )?);
+    }
+    // A linked worktree has a work tree whatever the main repository says of its own.
+    if !linked && config.get_bool("core", "bare") == Some(true) {
+        return Ok(None);
+    }
+    if !linked
+        && let Some(worktree) = config.get("core", "worktree")
+        && git_dir
+            .join(OsStr::from_bytes(worktree))
+            .canonicalize()
+            .ok()
+            .as_deref()
+            != Some(top)
+    {
+        return Ok(None);
+    }
+    let mut unsupported = None;
+    let hash = match config.get("extensions", "objectformat") {
+        None => ObjectHash::Sha1,
+        Some(name) if name.eq_ignore_ascii_case(b"sha1") => ObjectHash::Sha1,
+        Some(name) if name.eq_ignore_ascii_case(b"sha256") => ObjectHash::Sha256,
+        Some(_) => {
+            unsupported = Some("its object format is not known".to_owned());
+            ObjectHash::Sha1
+        }
+    };
+    let reftable = match config.get("extensions", "refstorage") {
+        None => false,
+        Some(name) if name.eq_ignore_ascii_case(b"files") => false,
+        Some(name) if name.eq_ignore_ascii_case(b"reftable") => true,
+        Some(_) => {
+            unsupported = Some("its ref storage is not known".to_owned());
+            false
+        }
+    };
+    if !matches!(
+        config.get("core", "repositoryformatversion"),
+        None | Some(b"0" | b"1")
+    ) {
+        unsupported = Some("its format version is not known".to_owned());
+    }
+    Ok(Some(Repository {
+        top: top.to_owned(),
+        git_dir: git_dir.to_owned(),
+        common_dir,
+        prefix,
+        hash,
+        unsupported,
+        reftable,
+        config,
+        user,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gitfiles_are_one_line() {
+        for (line, target) in [
+            (
+                &b"gitdir: ../.git/modules/x\n"[..],
+                Some("../.git/modules/x"),
+            ),
+            (b"gitdir: /a b\r\n", Some("/a b")),
+            (b"gitdir: \n", None),
+            (b"gitdir:/a\n", None),
+            (b"", None),
+            (b"gitdir: a\0b\n", None),
+        ] {
+            assert_eq!(gitfile_target(line), target.map(Path::new));
+        }
+    }
+}

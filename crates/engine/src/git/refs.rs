@@ -1,0 +1,328 @@
+//! Branches, tags and the like, copied into a private git directory.
+//!
+//! Loose refs go into one `packed-refs` file: one write instead of thousands. Only a ref that
+//! points to another ref (`refs/remotes/origin/HEAD`) needs a file of its own.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::files::{self, Links};
+use super::{GitError, ObjectHash, Repository};
+
+/// BOUND: about a million packed refs.
+const PACKED_BYTES: u64 = 128 << 20;
+/// BOUND: loose refs; git packs them long before.
+const LOOSE: usize = 100_000;
+/// BOUND: a ref file is one object id or one name.
+const LINE_BYTES: u64 = 16 << 10;
+/// BOUND: directories within `refs`.
+const DEPTH: usize = 32;
+/// BOUND: all tables of the reftable format together.
+const REFTABLE_BYTES: u64 = 256 << 20;
+const REFTABLES: usize = 1024;
+
+/// The namespaces that are carried over. A stash, a bisection and what a forge keeps for itself
+/// are the user's business.
+const CARRIED: [&[u8]; 5] = [
+    b"refs/heads/",
+    b"refs/tags/",
+    b"refs/remotes/",
+    b"refs/notes/",
+    b"refs/replace/",
+];
+
+/// What `HEAD` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Head {
+    Branch(Vec<u8>),
+    Detached(Vec<u8>),
+}
+
+/// A repository's refs, as read from its files.
+#[derive(Debug)]
+pub(super) struct Refs {
+    pub head: Head,
+    /// Object id in hexadecimal by full name; what a tag peels to, where it is known.
+    ids: BTreeMap<Vec<u8>, Id>,
+    symbolic: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What the packed file says of itself still holds with the loose ones among them.
+    traits: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Id {
+    hex: Vec<u8>,
+    peeled: Option<Vec<u8>>,
+}
+
+impl Refs {
+    /// Reads `HEAD`, packed and loose refs; `None` if `HEAD` makes no sense.
+    pub(super) fn read(repo: &Repository) -> Result<Option<Self>, GitError> {
+        let path = repo.git_dir.join("HEAD");
+        let Some(line) = files::read(&path, LINE_BYTES, Links::Refuse)? else {
+            return Ok(None);
+        };
+        let head = match parse_line(&line.bytes, repo.hash) {
+            Some(Target::Ref(name)) => Head::Branch(name),
+            Some(Target::Id(hex)) => Head::Detached(hex),
+            None => return Ok(None),
+        };
+        let mut refs = Self {
+            head,
+            ids: BTreeMap::new(),
+            symbolic: BTreeMap::new(),
+            traits: Vec::new(),
+        };
+        refs.read_packed(&repo.common_dir.join("packed-refs"), repo.hash)?;
+        refs.read_loose(&repo.common_dir, repo.hash)?;
+        Ok(Some(refs))
+    }
+
+    /// The commit that `HEAD` stands for; `None` before the first one.
+    pub(super) fn head_id(&self) -> Option<&[u8]> {
+        match &self.head {
+            Head::Detached(hex) => Some(hex),
+            Head::Branch(name) => self.ids.get(name).map(|id| &id.hex[..]),
+        }
+    }
+
+    /// Writes them into a private git directory.
+    pub(super) fn write(&self, private: &Path) -> Result<(), GitError> {
+        files::write(&private.join("HEAD"), &self.head.text())?;
+        files::create_dirs(&private.join("refs/heads"))?;
+        files::create_dirs(&private.join("refs/tags"))?;
+        if !self.ids.is_empty() {
+            files::write(&private.join("packed-refs"), &self.packed_text())?;
+        }
+        for (name, target) in &self.symbolic {
+            let path = private.join(OsStr::from_bytes(name));
+            if let Some(parent) = path.parent() {
+                files::create_dirs(parent)?;
+            }
+            files::write(&path, &[b"ref: ", &target[..], b"\n"].concat())?;
+        }
+        Ok(())
+    }
+
+    fn packed_text(&self) -> Vec<u8> {
+        let mut out = b"# pack-refs with:".to_vec();
+        out.extend_from_slice(&self.traits);
+        out.extend_from_slice(b" sorted \n");
+        for (name, id) in &self.ids {
+            out.extend_from_slice(&id.hex);
+            out.push(b' ');
+            out.extend_from_slice(name);
+            out.push(b'\n');
+            if let Some(peeled) = &id.peeled {
+                out.push(b'^');
+                out.extend_from_slice(peeled);
+                out.push(b'\n');
+            }
+        }
+        out
+    }
+
+    fn read_packed(&mut self, path: &Path, hash: ObjectHash) -> Result<(), GitError> {
+        let Some(contents) = files::read(path, PACKED_BYTES, Links::Refuse)? else {
+            self.traits = b" peeled fully-peeled".to_vec();
+            return Ok(());
+        };
+        let mut last: Option<Vec<u8>> = None;
+        for line in contents.bytes.split(|&b| b == b'\n') {
+            if let Some(header) = line.strip_prefix(b"# pack-refs with:") {
+                for word in header.split(|&b| b == b' ') {
+                    if matches!(word, b"peeled" | b"fully-peeled") {
+                        self.traits.push(b' ');
+                        self.traits.extend_from_slice(word);
+                    }
+                }
+            } else if let Some(peeled) = line.strip_prefix(b"^") {
+                if let Some(id) = last.as_ref().and_then(|name| self.ids.get_mut(name))
+                    && hash.is_oid(peeled)
+                {
+                    id.peeled = Some(peeled.to_vec());
+                }
+            } else if let Some((hex, name)) = line.split_at_checked(hash.bytes() * 2)
+                && let Some(name) = name.strip_prefix(b" ")
+                && hash.is_oid(hex)
+                && is_carried(name)
+            {
+                self.ids.insert(
+                    name.to_vec(),
+                    Id {
+                        hex: hex.to_vec(),
+                        peeled: None,
+                    },
+                );
+                last = Some(name.to_vec());
+            } else {
+                last = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_loose(&mut self, common_dir: &Path, hash: ObjectHash) -> Result<(), GitError> {
+        let mut pending: Vec<(Vec<u8>, usize)> = CARRIED
+            .iter()
+            .map(|prefix| (prefix[..prefix.len() - 1].to_vec(), 0))
+            .collect();
+        let mut seen = 0;
+        while let Some((dir, depth)) = pending.pop() {
+            let path = common_dir.join(OsStr::from_bytes(&dir));
+            let Ok(entries) = std::fs::read_dir(&path) else {
+                continue;
+            };
+            for entry in entries {
+                let entry = entry.map_err(|source| GitError::List {
+                    path: path.clone(),
+                    source,
+                })?;
+                seen += 1;
+                if seen > LOOSE {
+                    return Err(GitError::ListTooLong { path, limit: LOOSE });
+                }
+                let name = [&dir[..], b"/", entry.file_name().as_bytes()].concat();
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() && depth < DEPTH => pending.push((name, depth + 1)),
+                    Ok(kind) if kind.is_file() && is_carried(&name) => {
+                        self.read_one(&entry.path(), name, hash);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A loose ref wins over a packed one of its name.
+    fn read_one(&mut self, path: &Path, name: Vec<u8>, hash: ObjectHash) {
+        let Some(line) = files::read_if_usable(path, LINE_BYTES, Links::Refuse) else {
+            return;
+        };
+        match parse_line(&line, hash) {
+            Some(Target::Ref(target)) => {
+                self.ids.remove(&name);
+                self.symbolic.insert(name, target);
+            }
+            Some(Target::Id(hex)) => {
+                // Whether it is an annotated tag is not known without its object, and the header
+                // would claim that it is not. A branch is a commit by its nature.
+                if !name.starts_with(b"refs/heads/") && !name.starts_with(b"refs/remotes/") {
+                    self.traits.clear();
+                }
+                self.ids.insert(name, Id { hex, peeled: None });
+            }
+            None => {}
+        }
+    }
+}
+
+impl Head {
+    pub(super) fn text(&self) -> Vec<u8> {
+        match self {
+            Self::Branch(name) => [b"ref: ", &name[..], b"\n"].concat(),
+            Self::Detached(hex) => [&hex[..], b"\n"].concat(),
+        }
+    }
+}
+
+enum Target {
+    Id(Vec<u8>),
+    Ref(Vec<u8>),
+}
+
+fn parse_line(line: &[u8], hash: ObjectHash) -> Option<Target> {
+    let line = line.trim_ascii();
+    if let Some(name) = line.strip_prefix(b"ref:") {
+        let name = name.trim_ascii();
+        return is_ref_name(name).then(|| Target::Ref(name.to_vec()));
+    }
+    hash.is_oid(line).then(|| Target::Id(line.to_vec()))
+}
+
+fn is_carried(name: &[u8]) -> bool {
+    CARRIED.iter().any(|prefix| name.starts_with(prefix)) && is_ref_name(name)
+}
+
+/// Git's rules for the names of refs, which also make them safe as paths.
+fn is_ref_name(name: &[u8]) -> bool {
+    name.starts_with(b"refs/")
+        && name.len() < 1024
+        && !name.windows(2).any(|pair| pair == b".." || pair == b"@{")
+        && !name
+            .iter()
+            .any(|b| b.is_ascii_control() || b" ~^:?*[\\".contains(b))
+        && name.split(|&b| b == b'/').all(|part| {
+            !part.is_empty()
+                && part[0] != b'.'
+                && !part.ends_with(b".lock")
+                && !part.ends_with(b".")
+        })
+}
+
+/// Copies refs of the reftable format, which hold `HEAD` too; `None` if there is no such table.
+pub(super) fn copy_reftable(repo: &Repository, private: &Path) -> Result<Option<()>, GitError> {
+    let from = repo.common_dir.join("reftable");
+    let list = from.join("tables.list");
+    let Some(list) = files::read(&list, LINE_BYTES * 64, Links::Refuse)? else {
+        return Ok(None);
+    };
+    let to = private.join("reftable");
+    files::create_dirs(&to)?;
+    let mut left = REFTABLE_BYTES;
+    let names = list
+        .bytes
+        .split(|&b| b == b'\n')
+        .filter(|name| !name.is_empty());
+    for (count, name) in names.enumerate() {
+        if count == REFTABLES {
+            return Err(GitError::ListTooLong {
+                path: from,
+                limit: REFTABLES,
+            });
+        }
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        if name.starts_with(b".") || !name.iter().all(plain) {
+            return Ok(None);
+        }
+        let name = OsStr::from_bytes(name);
+        let Some(table) = files::read(&from.join(name), left, Links::Refuse)? else {
+            return Ok(None);
+        };
+        left -= table.bytes.len() as u64;
+        files::write(&to.join(name), &table.bytes)?;
+    }
+    files::write(&to.join("tables.list"), &list.bytes)?;
+    files::create_dirs(&private.join("refs"))?;
+    files::write(&private.join("HEAD"), b"ref: refs/heads/.invalid\n")?;
+    files::write(
+        &private.join("refs/heads"),
+        b"this repository uses the reftable format\n",
+    )?;
+    Ok(Some(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_refs_are_checked() {
+        for (name, good) in [
+            ("refs/heads/main", true),
+            ("refs/heads/a/b-c.d", true),
+            ("refs/heads/Grüße", true),
+            ("refs/heads/../../config", false),
+            ("refs/heads/.hidden", false),
+            ("refs/heads/a.lock", false),
+            ("refs/heads//a", false),
+            ("refs/heads/a\nb", false),
+            ("HEAD", false),
+        ] {
+            assert_eq!(is_ref_name(name.as_bytes()), good, "{name}");
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! The home: the one directory that holds everything Ringfence keeps on a host.
+//!
+//! ```text
+//! $RINGFENCE_HOME, else $XDG_DATA_HOME/ringfence, else $HOME/.local/share/ringfence   (0700)
+//! ├── version             layout of this tree: `1`
+//! ├── store.db            SQLite: runs and their steps (store.rs)
+//! ├── canary              what no sandbox may read; the proof from inside tries to
+//! ├── bundles/<run>/      what a run leaves behind, kept until it is removed
+//! ├── workspaces/<run>/
+//! │   ├── upper/          the layer that the agent writes
+//! │   ├── work/           overlayfs's own
+//! │   ├── mask/           what is laid over hidden paths
+//! │   └── lock            held for as long as a process drives the run (lock.rs)
+//! └── logs/<run>/
+//!     ├── stdout          all that the command wrote, as far as the bound allows
+//!     └── stderr
+//! ```
+//!
+//! INVARIANT: the home belongs to us and nobody else can write it, so that paths inside it can be
+//! trusted. What lies inside `upper` is the agent's and cannot.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::durable::{self, DurableError, Existing};
+use crate::ids::RunId;
+
+/// The layout that this program knows.
+const VERSION: u32 = 1;
+/// BOUND: the marker is a small number; anything longer is not ours.
+const MAX_VERSION_BYTES: usize = 32;
+
+/// An opened home: checked, complete, ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    root: PathBuf,
+}
+
+/// Why there is no home to work in.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    #[error("no place for the home: set `RINGFENCE_HOME`, `XDG_DATA_HOME` or `HOME`")]
+    Locate,
+    #[error("cannot find the full path of the home `{path}`")]
+    Resolve {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot create `{path}`")]
+    Create {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot open the home `{path}`")]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the home `{path}` is a link that belongs to uid {owner}, not to uid {ours}")]
+    ForeignLink {
+        path: PathBuf,
+        owner: u32,
+        ours: u32,
+    },
+    #[error("the home `{path}` belongs to uid {owner}, not to uid {ours}")]
+    ForeignOwner {
+        path: PathBuf,
+        owner: u32,
+        ours: u32,
+    },
+    #[error("the home `{path}` can be written by others (mode {mode:04o})")]
+    WritableByOthers { path: PathBuf, mode: u32 },
+    #[error("cannot make the home `{path}` private")]
+    Tighten {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot read `{path}`")]
+    ReadVersion {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("`{path}` does not hold a version number")]
+    ParseVersion { path: PathBuf },
+    #[error(
+        "the home `{path}` was made by a newer ringfence (layout {found}, this one knows {VERSION})"
+    )]
+    Newer { path: PathBuf, found: u32 },
+    #[error("cannot mark the home `{path}` with its version")]
+    WriteVersion {
+        path: PathBuf,
+        #[source]
+        source: DurableError,
+    },
+}
+
+impl Home {
+    /// Opens the home, and makes it where there is none.
+    pub fn open(explicit: Option<PathBuf>) -> Result<Self, HomeError> {
+        let path = locate(explicit, |name| std::env::var_os(name))?;
+        let root =
+            std::path::absolute(&path).map_err(|source| HomeError::Resolve { path, source })?;
+        let home = Self { root };
+        let directory = home.open_root()?;
+        let mode = home.check_owner(&directory)?;
+        // A newer home is not touched at all, so this comes before anything is changed.
+        let version = home.read_version(directory.as_fd())?;
+        if mode & 0o077 != 0 {
+            home.tighten(&directory, mode)?;
+        }
+        for name in ["bundles", "workspaces", "logs"] {
+            make_private_directory(&directory, &home.root, name)?;
+        }
+        if version.is_none() {
+            // Last, because it syncs the home and with it the names made above.
+            home.write_version()?;
+        }
+        Ok(home)
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.root.join("store.db")
+    }
+
+    pub fn canary(&self) -> PathBuf {
+        self.root.join("canary")
+    }
+
+    pub fn bundles(&self) -> PathBuf {
+        self.root.join("bundles")
+    }
+
+    pub fn bundle(&self, run: RunId) -> PathBuf {
+        self.bundles().join(run.as_str())
+    }
+
+    pub fn workspaces(&self) -> PathBuf {
+        self.root.join("workspaces")
+    }
+
+    pub fn workspace(&self, run: RunId) -> PathBuf {
+        self.workspaces().join(run.as_str())
+    }
+
+    pub fn upper(&self, run: RunId) -> PathBuf {
+        self.workspace(run).join("upper")
+    }
+
+    pub fn work(&self, run: RunId) -> PathBuf {
+        self.workspace(run).join("work")
+    }
+
+    pub fn mask(&self, run: RunId) -> PathBuf {
+        self.workspace(run).join("mask")
+    }
+
+    pub fn lock(&self, run: RunId) -> PathBuf {
+        self.workspace(run).join("lock")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
+    pub fn log(&self, run: RunId) -> PathBuf {
+        self.logs().join(run.as_str())
+    }
+
+    pub fn stdout_log(&self, run: RunId) -> PathBuf {
+        self.log(run).join("stdout")
+    }
+
+    pub fn stderr_log(&self, run: RunId) -> PathBuf {
+        self.log(run).join("stderr")
+    }
+
+    fn open_root(&self) -> Result<OwnedFd, HomeError> {
+        let failed = |source: io::Error| HomeError::Open {
+            path: self.root.clone(),
+            source,
+        };
+        match rustix::fs::lstat(&self.root) {
+            Ok(stat) => {
+                let ours = rustix::process::geteuid().as_raw();
+                if FileType::from_raw_mode(stat.st_mode).is_symlink() && stat.st_uid != ours {
+                    return Err(HomeError::ForeignLink {
+                        path: self.root.clone(),
+                        owner: stat.st_uid,
+                        ours,
+                    });
+                }
+            }
+            Err(Errno::NOENT) => self.create_root()?,
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(&self.root, flags, Mode::empty()).map_err(|errno| failed(errno.into()))
+    }
+
+    fn create_root(&self) -> Result<(), HomeError> {
+        let failed = |path: &Path, source: io::Error| HomeError::Create {
+            path: path.to_owned(),
+            source,
+        };
+        if let Some(parent) = self.root.parent() {
+            std::fs::create_dir_all(parent).map_err(|source| failed(parent, source))?;
+        }
+        match DirBuilder::new().mode(0o700).create(&self.root) {
+            Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+                Err(failed(&self.root, source))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the permission bits.
+    fn check_owner(&self, directory: &OwnedFd) -> Result<u32, HomeError> {
+        let stat = rustix::fs::fstat(directory).map_err(|errno| HomeError::Open {
+            path: self.root.clone(),
+            source: errno.into(),
+        })?;
+        let ours = rustix::process::geteuid().as_raw();
+        if stat.st_uid != ours {
+            return Err(HomeError::ForeignOwner {
+                path: self.root.clone(),
+                owner: stat.st_uid,
+                ours,
+            });
+        }
+        let mode = stat.st_mode & 0o7777;
+        if mode & 0o022 != 0 {
+            return Err(HomeError::WritableByOthers {
+                path: self.root.clone(),
+                mode,
+            });
+        }
+        Ok(mode)
+    }
+
+    /// Takes what others may; what we may stays as it is.
+    fn tighten(&self, directory: &OwnedFd, mode: u32) -> Result<(), HomeError> {
+        rustix::fs::fchmod(directory, Mode::from_raw_mode(mode & 0o700)).map_err(|errno| {
+            HomeError::Tighten {
+                path: self.root.clone(),
+                source: errno.into(),
+            }
+        })
+    }
+
+    fn version_path(&self) -> PathBuf {
+        self.root.join("version")
+    }
+
+    /// `None` where there is no marker: a fresh home, or one that was cut while it was made.
+    fn read_version(&self, directory: impl AsFd) -> Result<Option<u32>, HomeError> {
+        let failed = |errno: Errno| HomeError::ReadVersion {
+            path: self.version_path(),
+            source: errno.into(),
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(directory, "version", flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(failed(errno)),
+        };
+        let mut buffer = [0; MAX_VERSION_BYTES];
+        let length = rustix::io::read(&file, &mut buffer).map_err(failed)?;
+        let found: u32 = std::str::from_utf8(&buffer[..length])
+            .ok()
+            .and_then(|text| text.trim_end().parse().ok())
+            .ok_or_else(|| HomeError::ParseVersion {
+                path: self.version_path(),
+            })?;
+        if found > VERSION {
+            return Err(HomeError::Newer {
+                path: self.root.clone(),
+                found,
+            });
+        }
+        Ok(Some(found))
+    }
+
+    fn write_version(&self) -> Result<(), HomeError> {
+        let content = format!("{VERSION}\n");
+        // Replacing is harmless: whoever else makes this home now writes the same.
+        durable::write_synced(&self.version_path(), content.as_bytes(), Existing::Replace).map_err(
+            |source| HomeError::WriteVersion {
+                path: self.root.clone(),
+                source,
+            },
+        )
+    }
+}
+
+fn make_private_directory(parent: &OwnedFd, root: &Path, name: &str) -> Result<(), HomeError> {
+    match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(HomeError::Create {
+            path: root.join(name),
+            source: errno.into(),
+        }),
+    }
+}
+
+/// Where the home is, by what was asked and the environment.
+fn locate(
+    explicit: Option<PathBuf>,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<PathBuf, HomeError> {
+    let set = |name| {
+        variable(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    // The XDG specification has relative paths ignored; a relative `HOME` is no better.
+    let absolute = |name| set(name).filter(|path| path.is_absolute());
+    explicit
+        .or_else(|| set("RINGFENCE_HOME"))
+        .or_else(|| absolute("XDG_DATA_HOME").map(|path| path.join("ringfence")))
+        .or_else(|| absolute("HOME").map(|path| path.join(".local/share/ringfence")))
+        .ok_or(HomeError::Locate)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+
+    fn is_root() -> bool {
+        rustix::process::geteuid().is_root()
+    }
+
+    #[test]
+    fn the_environment_says_where() {
+        type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], Option<&'a str>);
+        let table: &[Case<'_>] = &[
+            (Some("/e"), &[("RINGFENCE_HOME", "/r")], Some("/e")),
+            (
+                None,
+                &[("RINGFENCE_HOME", "/r"), ("HOME", "/h")],
+                Some("/r"),
+            ),
+            (None, &[("RINGFENCE_HOME", "r")], Some("r")),
+            (
+                None,
+                &[("RINGFENCE_HOME", ""), ("XDG_DATA_HOME", "/x")],
+                Some("/x/ringfence"),
+            ),
+            (
+                None,
+                &[("XDG_DATA_HOME", "/x"), ("HOME", "/h")],
+                Some("/x/ringfence"),
+            ),
+            (
+                None,
+                &[("XDG_DATA_HOME", "x"), ("HOME", "/h")],
+                Some("/h/.local/share/ringfence"),
+            ),
+            (None, &[("HOME", "/h")], Some("/h/.local/share/ringfence")),
+            (None, &[("HOME", "h")], None),
+            (None, &[("HOME", "")], None),
+            (None, &[], None),
+        ];
+        for (explicit, environment, expected) in table {
+            let found = locate(explicit.map(PathBuf::from), |name| {
+                let pair = environment.iter().find(|(key, _)| *key == name);
+                pair.map(|(_, value)| OsString::from(value))
+            });
+            assert_eq!(found.ok(), expected.map(PathBuf::from), "{environment:?}");
+        }
+        let message = locate(None, |_| None).unwrap_err().to_string();
+        assert!(message.contains("`RINGFENCE_HOME`"), "{message}");
+    }
+
+    #[test]
+    fn a_home_is_made_private_with_its_marker_and_opened_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("a/b/home");
+        let home = Home::open(Some(root.clone())).unwrap();
+        assert_eq!(mode(&root), 0o700);
+        assert_eq!(std::fs::read(root.join("version")).unwrap(), b"1\n");
+        for path in [home.bundles(), home.workspaces(), home.logs()] {
+            assert_eq!(mode(&path), 0o700);
+        }
+        assert_eq!(Home::open(Some(root)).unwrap(), home);
+    }
+
+    #[test]
+    fn a_readable_home_is_tightened_and_a_writable_one_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("home");
+        std::fs::create_dir(&root).unwrap();
+        set_mode(&root, 0o755);
+        Home::open(Some(root.clone())).unwrap();
+        assert_eq!(mode(&root), 0o700);
+        for bits in [0o770, 0o702, 0o1777] {
+            set_mode(&root, bits);
+            let error = Home::open(Some(root.clone())).unwrap_err();
+            assert!(
+                matches!(error, HomeError::WritableByOthers { .. }),
+                "{error:?}"
+            );
+            assert_eq!(mode(&root), bits);
+        }
+    }
+
+    #[test]
+    fn a_link_of_our_own_is_followed_and_a_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("target");
+        std::fs::create_dir(&target).unwrap();
+        let link = directory.path().join("link");
+        symlink(&target, &link).unwrap();
+        Home::open(Some(link.clone())).unwrap();
+        assert!(target.join("version").exists());
+        if is_root() {
+            lchown(&link, Some(12345), None).unwrap();
+            let error = Home::open(Some(link)).unwrap_err();
+            assert!(matches!(error, HomeError::ForeignLink { .. }), "{error:?}");
+        } else {
+            eprintln!("skipped: a link of another uid needs root to make");
+        }
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = Home::open(Some(file)).unwrap_err();
+        assert!(matches!(error, HomeError::Open { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn a_home_of_another_uid_is_refused_untouched() {
+        if !is_root() {
+            eprintln!("skipped: a directory of another uid needs root to make");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("home");
+        std::fs::create_dir(&root).unwrap();
+        chown(&root, Some(12345), None).unwrap();
+        let error = Home::open(Some(root.clone())).unwrap_err();
+        let expected = format!(
+            "the home `{}` belongs to uid 12345, not to uid 0",
+            root.display()
+        );
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_newer_home_is_refused_untouched_and_a_garbled_marker_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("home");
+        std::fs::create_dir(&root).unwrap();
+        set_mode(&root, 0o755);
+        for (content, expected) in [
+            (
+                "2\n",
+                "was made by a newer ringfence (layout 2, this one knows 1)",
+            ),
+            ("", "does not hold a version number"),
+            ("one", "does not hold a version number"),
+            (
+                "11111111111111111111111111111111111",
+                "does not hold a version number",
+            ),
+        ] {
+            std::fs::write(root.join("version"), content).unwrap();
+            let message = Home::open(Some(root.clone())).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(mode(&root), 0o755);
+            assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn many_may_make_it_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("parent/home");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| Home::open(Some(root.clone())).unwrap());
+            }
+        });
+        let mut names: Vec<_> = std::fs::read_dir(&root)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["bundles", "logs", "version", "workspaces"]);
+    }
+}

@@ -1,0 +1,386 @@
+//! The journal as a file: appended to, never rewritten.
+//!
+//! Lines are buffered; [`JournalFile::flush`] hands them to the kernel (survives `kill -9`),
+//! [`JournalFile::sync`] puts them on the disk (survives a power cut). The chain shows a change
+//! to every line but the last; whoever reads compares the head with the one in the manifest.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use ringfence_model::journal::{Chain, ChainError, Event, Line, verify};
+use rustix::fs::{Mode, OFlags};
+
+use crate::clock::now_us;
+
+/// BOUND: what is held in memory before it is written on its own.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// BOUND: a journal is read whole; 64 MiB are some 200,000 events.
+pub const MAX_JOURNAL_BYTES: u64 = 64 << 20;
+
+/// What went wrong with a journal.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("cannot create the journal `{path}`")]
+    Create {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot encode an event for the journal `{path}`")]
+    Encode {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("cannot write the journal `{path}`")]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the journal `{path}` has had a failed write and takes no more events")]
+    Poisoned { path: PathBuf },
+    #[error("the journal `{path}` is full: it would be over {MAX_JOURNAL_BYTES} bytes")]
+    Full { path: PathBuf },
+    #[error("cannot sync the journal `{path}` to the disk")]
+    Sync {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot read the journal `{path}`")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the journal `{path}` is not a regular file of at most {MAX_JOURNAL_BYTES} bytes")]
+    Unreadable { path: PathBuf },
+    #[error("the journal `{path}` has been changed or cut")]
+    Verify {
+        path: PathBuf,
+        #[source]
+        source: ChainError,
+    },
+}
+
+/// A journal that is being written. There is one writer: the process that drives the run.
+#[derive(Debug)]
+pub struct JournalFile {
+    path: PathBuf,
+    file: File,
+    chain: Chain,
+    buffer: Vec<u8>,
+    /// Bytes taken so far, written or not.
+    length: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Whole,
+    /// A write failed: a part of a line may be in the file, nothing may follow it.
+    Broken,
+}
+
+impl JournalFile {
+    /// Starts a journal in a file that must not exist.
+    pub fn create(path: &Path) -> Result<Self, JournalError> {
+        let flags = OFlags::WRONLY
+            | OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::APPEND
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| {
+            JournalError::Create {
+                path: path.to_owned(),
+                source: errno.into(),
+            }
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            file: File::from(fd),
+            chain: Chain::default(),
+            buffer: Vec::new(),
+            length: 0,
+            state: State::Whole,
+        })
+    }
+
+    /// Adds an event, at the time that it is now.
+    pub fn append(&mut self, event: Event) -> Result<(), JournalError> {
+        self.append_at(now_us(), event)
+    }
+
+    fn append_at(&mut self, time_us: i64, event: Event) -> Result<(), JournalError> {
+        self.check_whole()?;
+        // The chain moves on only with a line that is taken.
+        let mut chain = self.chain.clone();
+        let line = chain
+            .append(time_us, event)
+            .map_err(|source| JournalError::Encode {
+                path: self.path.clone(),
+                source,
+            })?;
+        let length = self.length + line.len() as u64;
+        if length > MAX_JOURNAL_BYTES {
+            return Err(JournalError::Full {
+                path: self.path.clone(),
+            });
+        }
+        self.chain = chain;
+        self.length = length;
+        self.buffer.extend_from_slice(line.as_bytes());
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Hands all lines to the kernel.
+    pub fn flush(&mut self) -> Result<(), JournalError> {
+        self.check_whole()?;
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        if let Err(source) = self.file.write_all(&self.buffer) {
+            self.state = State::Broken;
+            return Err(JournalError::Write {
+                path: self.path.clone(),
+                source,
+            });
+        }
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Puts all lines on the disk.
+    pub fn sync(&mut self) -> Result<(), JournalError> {
+        self.flush()?;
+        self.file.sync_data().map_err(|source| JournalError::Sync {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    /// The hash of the last line.
+    pub fn head(&self) -> &str {
+        self.chain.head()
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file, to be synced in a group after [`Self::flush`].
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn check_whole(&self) -> Result<(), JournalError> {
+        match self.state {
+            State::Whole => Ok(()),
+            State::Broken => Err(JournalError::Poisoned {
+                path: self.path.clone(),
+            }),
+        }
+    }
+}
+
+impl Drop for JournalFile {
+    fn drop(&mut self) {
+        // Whoever needs to know calls `flush` or `sync`; this only saves the facts of a run that
+        // ends by an error.
+        let _ = self.flush();
+    }
+}
+
+/// A whole journal whose chain holds.
+#[derive(Debug)]
+pub struct Journal {
+    pub lines: Vec<Line>,
+    /// The hash of the last line, to be compared with the manifest.
+    pub head: String,
+}
+
+/// Reads a journal and checks its chain.
+pub fn read(path: &Path) -> Result<Journal, JournalError> {
+    let failed = |source: io::Error| JournalError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let unreadable = || JournalError::Unreadable {
+        path: path.to_owned(),
+    };
+    // Not blocking, for the case that somebody put a FIFO there.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())
+        .map(File::from)
+        .map_err(|errno| failed(errno.into()))?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() || metadata.len() > MAX_JOURNAL_BYTES {
+        return Err(unreadable());
+    }
+    let mut text = String::with_capacity(metadata.len() as usize);
+    file.take(MAX_JOURNAL_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    if text.len() as u64 > MAX_JOURNAL_BYTES {
+        return Err(unreadable());
+    }
+    let (lines, head) = verify(&text).map_err(|source| JournalError::Verify {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Journal { lines, head })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use ringfence_model::outcome::RunStatus;
+
+    use super::*;
+
+    fn event(argument: &str) -> Event {
+        Event::Start {
+            argv: vec![argument.into()],
+        }
+    }
+
+    /// A journal of three lines, and the head that its writer knew.
+    fn journal(path: &Path) -> String {
+        let mut journal = JournalFile::create(path).unwrap();
+        journal.append(event("one")).unwrap();
+        journal.append(event("two\n{")).unwrap();
+        journal
+            .append(Event::End {
+                status: RunStatus::Done,
+            })
+            .unwrap();
+        journal.sync().unwrap();
+        journal.head().to_owned()
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("audit.jsonl");
+        let head = journal(&path);
+        let journal = read(&path).unwrap();
+        assert_eq!(journal.head, head);
+        assert_eq!(journal.lines[1].event, event("two\n{"));
+        let now = now_us();
+        assert!(
+            journal
+                .lines
+                .iter()
+                .all(|line| (now - line.time_us) < 60_000_000)
+        );
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn nothing_that_exists_is_taken_over() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("audit.jsonl");
+        let link = home.path().join("link");
+        std::fs::write(&path, "mine").unwrap();
+        std::os::unix::fs::symlink(home.path().join("elsewhere"), &link).unwrap();
+        for taken in [&path, &link] {
+            assert!(matches!(
+                JournalFile::create(taken),
+                Err(JournalError::Create { .. })
+            ));
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+        assert!(matches!(read(&link), Err(JournalError::Read { .. })));
+        assert!(matches!(
+            read(home.path()),
+            Err(JournalError::Unreadable { .. })
+        ));
+    }
+
+    #[test]
+    fn tampering_is_found() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("audit.jsonl");
+        let head = journal(&path);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for (what, changed) in [
+            ("an edited line", text.replace("one", "0ne")),
+            ("a dropped line", format!("{}\n{}\n", lines[0], lines[2])),
+            (
+                "swapped lines",
+                format!("{}\n{}\n{}\n", lines[1], lines[0], lines[2]),
+            ),
+            ("a cut line", text[..text.len() - 5].to_owned()),
+            ("no newline at the end", text.trim_end().to_owned()),
+            ("something added", format!("{text}{{}}\n")),
+        ] {
+            std::fs::write(&path, changed).unwrap();
+            assert!(
+                matches!(read(&path), Err(JournalError::Verify { .. })),
+                "{what}"
+            );
+        }
+        // The last line and the length are bound by the head only.
+        for changed in [
+            text.replace("\"done\"", "\"lost\""),
+            format!("{}\n", lines[0]),
+        ] {
+            std::fs::write(&path, changed).unwrap();
+            assert_ne!(read(&path).unwrap().head, head);
+        }
+        std::fs::write(&path, [0xff, b'\n']).unwrap();
+        assert!(matches!(read(&path), Err(JournalError::Read { .. })));
+    }
+
+    #[test]
+    fn too_large_a_journal_is_refused_unread() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("audit.jsonl");
+        File::create(&path)
+            .unwrap()
+            .set_len(MAX_JOURNAL_BYTES + 1)
+            .unwrap();
+        assert!(matches!(read(&path), Err(JournalError::Unreadable { .. })));
+    }
+
+    #[test]
+    fn nothing_follows_a_failed_write() {
+        let mut journal = JournalFile {
+            path: PathBuf::from("/dev/full"),
+            file: File::options().write(true).open("/dev/full").unwrap(),
+            chain: Chain::default(),
+            buffer: Vec::new(),
+            length: 0,
+            state: State::Whole,
+        };
+        journal.append(event("one")).unwrap();
+        assert!(matches!(journal.flush(), Err(JournalError::Write { .. })));
+        assert!(matches!(
+            journal.append(event("two")),
+            Err(JournalError::Poisoned { .. })
+        ));
+    }
+
+    #[test]
+    fn lines_reach_the_file_when_the_buffer_is_full_and_when_it_is_dropped() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("audit.jsonl");
+        let mut journal = JournalFile::create(&path).unwrap();
+        journal.append(event("small")).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+        journal.append(event(&"x".repeat(BUFFER_BYTES))).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() > BUFFER_BYTES as u64);
+        journal.append(event("last")).unwrap();
+        drop(journal);
+        assert_eq!(read(&path).unwrap().lines.len(), 3);
+    }
+}

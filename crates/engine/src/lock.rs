@@ -1,0 +1,198 @@
+//! Who drives a run: a lock that dies with its holder, so that liveness needs no daemon.
+//!
+//! The driving process holds `workspaces/<run>/lock` by `flock`. The kernel lets go of it when the
+//! last copy of the descriptor is closed, however the process ends. Pids and start times in the
+//! store are for people; this lock is the truth.
+//!
+//! INVARIANT: no process that outlives the driver may keep a copy. The descriptor closes on exec;
+//! whatever is forked without exec must close it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::home::Home;
+use crate::ids::RunId;
+
+/// BOUND: whoever asks whether a lock is held has it for microseconds; 50 ms outlast many of them.
+const TRIES: u32 = 50;
+const BETWEEN_TRIES: Duration = Duration::from_millis(1);
+
+/// The right to drive a run, for as long as it is kept.
+#[derive(Debug)]
+pub struct RunLock {
+    run: RunId,
+    _file: OwnedFd,
+}
+
+/// Why there is no lock, or no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    #[error("cannot create the workspace `{path}`")]
+    CreateWorkspace {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot open the lock `{path}`")]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot lock `{path}`")]
+    Lock {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("run `{run}` is being driven by another process")]
+    Held { run: RunId },
+    #[error("run `{run}` was removed while it was being locked")]
+    Removed { run: RunId },
+}
+
+impl RunLock {
+    /// Makes the workspace directory of a run that is new, and locks it.
+    pub fn create(home: &Home, run: RunId) -> Result<Self, LockError> {
+        let path = home.workspace(run);
+        rustix::fs::mkdir(&path, Mode::RWXU).map_err(|errno| LockError::CreateWorkspace {
+            path,
+            source: errno.into(),
+        })?;
+        Self::lock(home, run, OFlags::CREATE | OFlags::EXCL)
+    }
+
+    /// Takes over a run that is there: to continue or to remove it.
+    pub fn acquire(home: &Home, run: RunId) -> Result<Self, LockError> {
+        Self::lock(home, run, OFlags::CREATE)
+    }
+
+    /// Whether a living process drives the run. A run without a lock file is driven by nobody.
+    pub fn is_held(home: &Home, run: RunId) -> Result<bool, LockError> {
+        let file = match open(home, run, OFlags::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+            Err(errno) => return Err(open_failed(home, run, errno)),
+        };
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(false),
+            Err(Errno::WOULDBLOCK) => Ok(true),
+            Err(errno) => Err(lock_failed(home, run, errno)),
+        }
+    }
+
+    /// The run that this lock is for.
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    fn lock(home: &Home, run: RunId, flags: OFlags) -> Result<Self, LockError> {
+        let file = open(home, run, flags).map_err(|errno| open_failed(home, run, errno))?;
+        for attempt in 0.. {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) if attempt < TRIES => thread::sleep(BETWEEN_TRIES),
+                Err(Errno::WOULDBLOCK) => return Err(LockError::Held { run }),
+                Err(errno) => return Err(lock_failed(home, run, errno)),
+            }
+        }
+        // A lock on a file that was removed meanwhile would keep nobody out.
+        let stat = rustix::fs::fstat(&file).map_err(|errno| lock_failed(home, run, errno))?;
+        if stat.st_nlink == 0 {
+            return Err(LockError::Removed { run });
+        }
+        Ok(Self { run, _file: file })
+    }
+}
+
+fn open(home: &Home, run: RunId, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(home.lock(run), flags, Mode::RUSR | Mode::WUSR)
+}
+
+fn open_failed(home: &Home, run: RunId, errno: Errno) -> LockError {
+    LockError::Open {
+        path: home.lock(run),
+        source: errno.into(),
+    }
+}
+
+fn lock_failed(home: &Home, run: RunId, errno: Errno) -> LockError {
+    LockError::Lock {
+        path: home.lock(run),
+        source: errno.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn home() -> (tempfile::TempDir, Home, RunId) {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(Some(directory.path().join("home"))).unwrap();
+        (directory, home, RunId::random().unwrap())
+    }
+
+    #[test]
+    fn a_lock_is_held_until_it_is_dropped() {
+        let (_directory, home, run) = home();
+        assert!(!RunLock::is_held(&home, run).unwrap());
+        let lock = RunLock::create(&home, run).unwrap();
+        assert_eq!(lock.run(), run);
+        assert!(RunLock::is_held(&home, run).unwrap());
+        let error = RunLock::acquire(&home, run).unwrap_err();
+        assert!(matches!(error, LockError::Held { .. }), "{error:?}");
+        drop(lock);
+        assert!(!RunLock::is_held(&home, run).unwrap());
+        RunLock::acquire(&home, run).unwrap();
+    }
+
+    #[test]
+    fn a_workspace_is_made_once() {
+        let (_directory, home, run) = home();
+        drop(RunLock::create(&home, run).unwrap());
+        let error = RunLock::create(&home, run).unwrap_err();
+        assert!(
+            matches!(error, LockError::CreateWorkspace { .. }),
+            "{error:?}"
+        );
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_lock_is_not_followed() {
+        let (_directory, home, run) = home();
+        std::fs::create_dir(home.workspace(run)).unwrap();
+        std::os::unix::fs::symlink("/dev/null", home.lock(run)).unwrap();
+        assert!(matches!(
+            RunLock::is_held(&home, run),
+            Err(LockError::Open { .. })
+        ));
+        assert!(matches!(
+            RunLock::acquire(&home, run),
+            Err(LockError::Open { .. })
+        ));
+    }
+
+    #[test]
+    fn asking_does_not_keep_a_driver_out() {
+        let (_directory, home, run) = home();
+        drop(RunLock::create(&home, run).unwrap());
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                for _ in 0..2000 {
+                    RunLock::is_held(&home, run).unwrap();
+                }
+            });
+            while !asking.is_finished() {
+                RunLock::acquire(&home, run).unwrap();
+            }
+        });
+    }
+}

@@ -1,0 +1,422 @@
+//! The run driver: one function, top to bottom, one named step after another.
+//!
+//! ```text
+//! base ─▶ start ─▶ prove ─▶ agent ─▶ stop ─▶ seal ─▶ pack ─▶ hold
+//! ```
+//!
+//! Each step is recorded before it is done and after. A driver that is killed leaves a row that
+//! says `running` and a lock that nobody holds: the next command calls that run `lost`, and its
+//! layer is still there.
+
+mod request;
+mod result;
+
+use std::fs;
+use std::io::Write as _;
+use std::time::Instant;
+
+use ringfence_jail::plan::Spec;
+use ringfence_model::ByteText;
+use ringfence_model::changes::ChangeSet;
+use ringfence_model::journal::Event;
+use ringfence_model::limits::{Grade, Limits};
+use ringfence_model::outcome::{Outcome, RunStatus};
+use ringfence_model::wire::{Exec, OutputMode, Stdin};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::attend::{Attended, Console, Inputs, attend};
+use crate::changes::{self, Bounds, PatchStats};
+use crate::clock::now_us;
+use crate::durable::{self, Existing};
+use crate::error::Error;
+use crate::home::Home;
+use crate::ids::RunId;
+use crate::journal::JournalFile;
+use crate::lock::RunLock;
+use crate::output::Spool;
+use crate::sandbox::Sandbox;
+use crate::store::{Driver, FinishedRun, NewRun, Store};
+use crate::watch::DiskWatch;
+use crate::workspace::{Folder, Workspace, open_folder};
+
+pub use request::RunRequest;
+pub use result::{OutputResult, RunResult, Seconds, why};
+
+/// The files of a bundle.
+pub const PATCH: &str = "changes.patch";
+pub const RESULT: &str = "result.json";
+pub const JOURNAL: &str = "audit.jsonl";
+pub const SUMMARY: &str = "summary.md";
+
+/// The host name inside.
+const HOSTNAME: &str = "ringfence";
+
+/// Runs a command on a copy of a folder, and brings out what changed.
+pub fn run(
+    home: &Home,
+    store: &Store,
+    request: &RunRequest,
+    inputs: &Inputs<'_>,
+    console: &mut dyn Console,
+) -> Result<RunResult, Error> {
+    request.check()?;
+    let began = Instant::now();
+    let id = RunId::random()?;
+    let folder = open_folder(home, &request.folder)?;
+    let lock = RunLock::create(home, id)?;
+    let undo = Undo {
+        home,
+        store,
+        id,
+        armed: true,
+    };
+    let steps = Steps { store, id };
+
+    store.insert_run(&lock, &new_run(request, &folder))?;
+    steps.begin("base", console)?;
+    let workspace = Workspace::create(home, id, folder, &request.view)?;
+    let bundle = home.bundle(id);
+    make_directory(&bundle)?;
+    make_directory(&home.log(id))?;
+    let mut journal = JournalFile::create(&bundle.join(JOURNAL))?;
+    journal.append(Event::Task {
+        run: id.to_string(),
+        argv: request.argv.clone(),
+        folder: ByteText::from(path_bytes(workspace.folder())),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })?;
+
+    steps.begin("start", console)?;
+    let mut sandbox = Sandbox::start(
+        id.as_str(),
+        &spec(&workspace, &request.limits),
+        &request.limits,
+    )?;
+    require_hard(request, &sandbox)?;
+    journal.append(Event::Enforced {
+        backend: "native".to_owned(),
+        identity: workspace.identity().as_str().to_owned(),
+        limits: sandbox.grades().to_vec(),
+    })?;
+
+    steps.begin("prove", console)?;
+    let probes = sandbox.prove(&home.canary())?;
+    let probed = probes.len();
+    journal.append(Event::Proof { probes })?;
+
+    steps.begin("agent", console)?;
+    journal.append(Event::Start {
+        argv: request.argv.clone(),
+    })?;
+    journal.flush()?;
+    store.start_run(id, now_us())?;
+    let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?;
+    let mut disk = DiskWatch::new(&workspace.upper(), &request.limits)?;
+    let exec = exec(request, &workspace, inputs);
+    let attended = attend(
+        &mut sandbox,
+        exec,
+        &request.limits,
+        &mut spool,
+        &mut disk,
+        inputs,
+        console,
+    )?;
+    for (limit, detail) in &attended.hits {
+        journal.append(Event::LimitHit {
+            limit: *limit,
+            detail: detail.clone(),
+        })?;
+    }
+    journal.append(exit_event(&attended))?;
+
+    steps.begin("stop", console)?;
+    let grades = sandbox.grades().to_vec();
+    let wall = sandbox.wall();
+    sandbox.end().map_err(Error::Wait)?;
+    drop(sandbox);
+
+    steps.begin("seal", console)?;
+    let sources = workspace.sources()?;
+    let set = changes::compute(
+        &sources,
+        &mut workspace.rules(&sources)?,
+        &Bounds::default(),
+    )?;
+    let (patch, stats) = render(&sources, &set, &bundle)?;
+    journal.append(Event::Seal {
+        changed: set.changes.len() as u64,
+        omitted: set.omitted.len() as u64,
+        patch_sha256: patch.sha256.clone(),
+    })?;
+
+    steps.begin("pack", console)?;
+    let status = status(&attended, &set);
+    journal.append(Event::End { status })?;
+    journal.flush()?;
+    let result = RunResult {
+        run: id,
+        name: request.name.clone(),
+        status,
+        outcome: attended.outcome,
+        exit_code: attended.code,
+        signal: attended.signal,
+        not_started: attended.not_started.clone(),
+        argv: request.argv.clone(),
+        folder: ByteText::from(path_bytes(workspace.folder())),
+        changed_files: set
+            .changes
+            .iter()
+            .map(|change| change.path.clone())
+            .collect(),
+        changes: set.changes.clone(),
+        omitted: set.omitted.clone(),
+        omitted_truncated: set.omitted_truncated,
+        insertions: stats.insertions,
+        deletions: stats.deletions,
+        patch: bundle.join(PATCH),
+        patch_sha256: patch.sha256.clone(),
+        bundle: bundle.clone(),
+        duration_ms: attended.duration_ms,
+        total_ms: began.elapsed().as_millis() as u64,
+        cpu_ms: attended.cpu_ms,
+        peak_bytes: attended.peak_bytes,
+        stdout: OutputResult::of(&spool, crate::client::Stream::Stdout, home.stdout_log(id)),
+        stderr: OutputResult::of(&spool, crate::client::Stream::Stderr, home.stderr_log(id)),
+        leftovers: attended.leftovers,
+        limits: grades,
+        limit_hits: attended.hits,
+        wall,
+        probes: probed,
+        journal_head: journal.head().to_owned(),
+        notes: workspace.notes.clone(),
+    };
+    let json = durable::write_file(&bundle.join(RESULT), &result.to_json(), Existing::Refuse)?;
+    let summary = durable::write_file(
+        &bundle.join(SUMMARY),
+        result.summary().as_bytes(),
+        Existing::Refuse,
+    )?;
+    durable::sync_all(
+        &[
+            (journal.path(), journal.file()),
+            (&bundle.join(PATCH), &patch.file),
+            (&json.path, &json.file),
+            (&summary.path, &summary.file),
+        ],
+        &[&bundle, &home.bundles()],
+    )?;
+
+    steps.begin("hold", console)?;
+    store.finish_run(id, &result.finished(now_us()))?;
+    undo.disarm();
+    drop(lock);
+    discard_layer(home, id);
+    Ok(result)
+}
+
+/// The row of a run that begins.
+fn new_run(request: &RunRequest, folder: &Folder) -> NewRun {
+    NewRun {
+        name: request.name.clone(),
+        folder: folder.path().to_owned(),
+        argv: request.argv.clone(),
+        created_us: now_us(),
+        driver: Driver::current(),
+        detail: serde_json::Map::from_iter([("view".to_owned(), json!(request.view))]),
+    }
+}
+
+fn spec(workspace: &Workspace, limits: &Limits) -> Spec {
+    Spec {
+        identity: workspace.identity().clone(),
+        hostname: HOSTNAME.to_owned(),
+        workspace: workspace.spec().clone(),
+        // BOUND: each temporary file system may hold half of the memory that the sandbox has.
+        tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
+    }
+}
+
+fn exec(request: &RunRequest, workspace: &Workspace, inputs: &Inputs<'_>) -> Exec {
+    Exec {
+        argv: request.argv.clone(),
+        env: request.environment(),
+        cwd: ByteText::from(path_bytes(&workspace.spec().inside)),
+        stdin: if inputs.stdin.is_some() {
+            Stdin::Frames
+        } else {
+            Stdin::Empty
+        },
+        terminal: request.terminal,
+        timeout_ms: request.limits.time_seconds.map(|seconds| seconds * 1000),
+        output: OutputMode::Attached,
+    }
+}
+
+fn exit_event(attended: &Attended) -> Event {
+    Event::Exit {
+        outcome: attended.outcome,
+        code: attended.code,
+        signal: attended.signal,
+        duration_ms: attended.duration_ms,
+        leftovers: attended.leftovers.len() as u64,
+    }
+}
+
+fn status(attended: &Attended, set: &ChangeSet) -> RunStatus {
+    if set.moved().next().is_some() {
+        RunStatus::BaseMoved
+    } else if attended.outcome == Outcome::Exited && attended.code == Some(0) {
+        RunStatus::Done
+    } else {
+        RunStatus::Failed
+    }
+}
+
+/// Refuses to go on where a limit that was asked for is not hard here and must be.
+fn require_hard(request: &RunRequest, sandbox: &Sandbox) -> Result<(), Error> {
+    if !request.require_hard {
+        return Ok(());
+    }
+    for graded in sandbox.grades() {
+        let off = graded.grade == Grade::Absent && graded.by == "switched off";
+        if graded.grade != Grade::Hard && !off {
+            return Err(Error::LimitNotHard {
+                limit: graded.limit,
+                grade: graded.grade.as_str(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A patch on disk.
+struct Patch {
+    file: fs::File,
+    sha256: String,
+}
+
+fn render(
+    sources: &changes::Sources,
+    set: &ChangeSet,
+    bundle: &std::path::Path,
+) -> Result<(Patch, PatchStats), Error> {
+    let path = bundle.join(PATCH);
+    let fail = |source| Error::WriteFile {
+        path: path.clone(),
+        source,
+    };
+    let file = fs::File::create_new(&path).map_err(fail)?;
+    let mut out = Hashing {
+        out: std::io::BufWriter::new(file),
+        hash: Sha256::new(),
+    };
+    let stats = changes::render(sources, set, &mut out)?;
+    out.flush().map_err(fail)?;
+    let file = out
+        .out
+        .into_inner()
+        .map_err(|error| fail(error.into_error()))?;
+    Ok((
+        Patch {
+            file,
+            sha256: ringfence_model::hex(&out.hash.finalize()),
+        },
+        stats,
+    ))
+}
+
+/// Hashes what passes.
+struct Hashing {
+    out: std::io::BufWriter<fs::File>,
+    hash: Sha256,
+}
+
+impl std::io::Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let count = self.out.write(bytes)?;
+        self.hash.update(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
+
+fn make_directory(path: &std::path::Path) -> Result<(), Error> {
+    fs::create_dir(path).map_err(|source| Error::WriteFile {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn path_bytes(path: &std::path::Path) -> &[u8] {
+    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
+}
+
+/// Removes a layer whose result is packed. A layer that resists is found again by `rm`.
+pub(crate) fn discard_layer(home: &Home, id: RunId) {
+    if let Ok(parent) = fs::File::open(home.workspaces()) {
+        let _ = changes::remove_tree(std::os::fd::AsFd::as_fd(&parent), id.as_str().as_bytes());
+    }
+}
+
+/// Records the steps of a run.
+struct Steps<'a> {
+    store: &'a Store,
+    id: RunId,
+}
+
+/// The steps in order.
+const STEPS: [&str; 8] = [
+    "base", "start", "prove", "agent", "stop", "seal", "pack", "hold",
+];
+
+impl Steps<'_> {
+    /// The step before is done, this one begins.
+    fn begin(&self, step: &'static str, console: &mut dyn Console) -> Result<(), Error> {
+        console.step(step);
+        let at = STEPS.iter().position(|name| *name == step);
+        match at {
+            None | Some(0) => Ok(self.store.step_intent(self.id, step)?),
+            Some(at) => Ok(self.store.step_next(self.id, STEPS[at - 1], step)?),
+        }
+    }
+}
+
+/// What a run that failed before its end leaves: a row that says so, and no layer without a use.
+struct Undo<'a> {
+    home: &'a Home,
+    store: &'a Store,
+    id: RunId,
+    armed: bool,
+}
+
+impl Undo<'_> {
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        // The agent's work may be in the layer: it is kept unless the agent never started.
+        let began = self
+            .store
+            .run(self.id)
+            .is_ok_and(|run| run.started_us.is_some());
+        if began {
+            let _ = self.store.mark_lost(self.id);
+        } else {
+            let _ = self
+                .store
+                .finish_run(self.id, &FinishedRun::never_started(now_us()));
+            discard_layer(self.home, self.id);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! How a store comes to its current shape.
+//!
+//! `PRAGMA user_version` counts the migrations that a store has had. Each is one synced
+//! transaction. What has been released is never edited: a change of shape is one more entry.
+//!
+//! Words such as statuses have no CHECK, because adding one would mean to rewrite the table; the
+//! types in Rust are the gate.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+
+use super::{BUSY_TIMEOUT, Store, StoreError};
+
+/// `rfnc` in ASCII: tells a store from any other SQLite file.
+const APPLICATION_ID: i64 = 0x7266_6e63;
+
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE runs (
+        id            TEXT    NOT NULL PRIMARY KEY,
+        name          TEXT,
+        status        TEXT    NOT NULL,
+        outcome       TEXT,
+        exit_code     INTEGER,
+        signal        INTEGER,
+        folder        BLOB    NOT NULL,
+        argv          TEXT    NOT NULL,  -- JSON: a list of byte strings
+        created_us    INTEGER NOT NULL,
+        started_us    INTEGER,
+        ended_us      INTEGER,
+        duration_ms   INTEGER,
+        changed_files INTEGER,
+        insertions    INTEGER,
+        deletions     INTEGER,
+        bundle        BLOB,              -- path, relative to the home
+        pid           INTEGER NOT NULL,  -- of the process that drives it
+        pid_start     INTEGER NOT NULL,  -- its start, in clock ticks since boot
+        detail        TEXT    NOT NULL   -- JSON: an object with the rest
+    ) STRICT;
+    CREATE INDEX runs_by_creation ON runs (created_us, id);
+    CREATE INDEX runs_by_status ON runs (status, created_us, id);
+    CREATE UNIQUE INDEX runs_by_name ON runs (name) WHERE name IS NOT NULL;
+
+    CREATE TABLE steps (
+        run      TEXT    NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        sequence INTEGER NOT NULL,
+        step     TEXT    NOT NULL,
+        state    TEXT    NOT NULL,       -- intent, done or undone
+        time_us  INTEGER NOT NULL,
+        detail   TEXT,                   -- JSON
+        PRIMARY KEY (run, sequence)
+    ) STRICT, WITHOUT ROWID;
+"];
+
+/// The schema that this program knows.
+pub(super) const CURRENT: i64 = MIGRATIONS.len() as i64;
+
+/// Brings a store to the current schema; reads two numbers where it is there already.
+pub(super) fn bring_up(store: &Store) -> Result<(), StoreError> {
+    let current = || -> Result<bool, rusqlite::Error> {
+        Ok(pragma(&store.connection, "user_version")? == CURRENT
+            && pragma(&store.connection, "application_id")? == APPLICATION_ID)
+    };
+    if current().map_err(|e| failed(store, e))? {
+        return Ok(());
+    }
+    check(store)?;
+    turn_on_log(store)?;
+    for (index, sql) in MIGRATIONS.iter().enumerate() {
+        migrate(store, index as i64 + 1, sql)?;
+    }
+    Ok(())
+}
+
+/// Refuses what is not ours to change.
+fn check(store: &Store) -> Result<(), StoreError> {
+    let read = || -> Result<(i64, i64, i64), rusqlite::Error> {
+        // One look at all three, as another process may be making the store right now.
+        let transaction = store.connection.unchecked_transaction()?;
+        let tables = "SELECT count(*) FROM sqlite_schema";
+        Ok((
+            transaction.query_row(tables, [], |row| row.get(0))?,
+            pragma(&transaction, "application_id")?,
+            pragma(&transaction, "user_version")?,
+        ))
+    };
+    let path = store.path.clone();
+    match read().map_err(|e| failed(store, e))? {
+        // A file that was cut before its first migration.
+        (0, 0, 0) => Ok(()),
+        (_, APPLICATION_ID, 0..=CURRENT) => Ok(()),
+        (_, APPLICATION_ID, found) if found > CURRENT => Err(StoreError::Newer {
+            path,
+            found,
+            known: CURRENT,
+        }),
+        _ => Err(StoreError::Foreign { path }),
+    }
+}
+
+/// Switches to the write-ahead log, which the file then remembers. SQLite does not wait by itself
+/// where two processes do this at once.
+fn turn_on_log(store: &Store) -> Result<(), StoreError> {
+    let deadline = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        let result: Result<String, _> =
+            store
+                .connection
+                .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0));
+        match result {
+            Ok(_) => return Ok(()),
+            Err(e)
+                if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(e) => return Err(failed(store, e)),
+        }
+    }
+}
+
+fn migrate(store: &Store, version: i64, sql: &str) -> Result<(), StoreError> {
+    let run = || -> Result<(), rusqlite::Error> {
+        let connection = store.acknowledgement()?;
+        let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+        // Looked at again under the lock: another process may have been faster.
+        if pragma(&transaction, "user_version")? >= version {
+            return transaction.rollback();
+        }
+        transaction.execute_batch(sql)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", version)?;
+        transaction.commit()
+    };
+    run().map_err(|e| {
+        store.failed(e, |source| StoreError::Migrate {
+            path: store.path.clone(),
+            version,
+            source,
+        })
+    })
+}
+
+fn pragma(connection: &Connection, name: &str) -> Result<i64, rusqlite::Error> {
+    connection.pragma_query_value(None, name, |row| row.get(0))
+}
+
+fn failed(store: &Store, source: rusqlite::Error) -> StoreError {
+    store.failed(source, |source| super::open_failed(&store.path, source))
+}

@@ -1,0 +1,140 @@
+//! The disk use of a layer against its bounds, looked at while a command runs.
+//!
+//! Counting a layer costs what it holds, so it is counted only when the file system has lost space
+//! or inodes since the last count; asking the file system costs nothing.
+
+use std::os::fd::AsFd as _;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringfence_model::limits::{HumanBytes, Limit, Limits};
+
+use crate::changes::measure;
+use crate::error::Error;
+
+/// BOUND: how often the file system is asked.
+pub const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// BOUND: a file system that does not tell is counted this often.
+const COUNT_EVERY: Duration = Duration::from_secs(2);
+
+/// What is to be done after a look.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Seen {
+    Fine,
+    /// The bound is met: end the command.
+    Over(Limit, String),
+    /// Space went that no name accounts for: ask the guest for files without a name.
+    Unaccounted,
+}
+
+/// Watches one layer.
+#[derive(Debug)]
+pub struct DiskWatch {
+    upper: OwnedFd,
+    bytes: Option<u64>,
+    inodes: Option<u64>,
+    /// Free bytes and inodes at the last count, and what the layer held then.
+    free: (u64, u64),
+    used: (u64, u64),
+    counted: Instant,
+    first_free: u64,
+}
+
+impl DiskWatch {
+    pub fn new(upper: &Path, limits: &Limits) -> Result<Self, Error> {
+        let file = std::fs::File::open(upper).map_err(|source| Error::MakeWorkspace {
+            what: "open",
+            path: upper.to_owned(),
+            source,
+        })?;
+        let upper: OwnedFd = file.into();
+        let free = free(&upper);
+        Ok(Self {
+            upper,
+            bytes: limits.disk_bytes,
+            inodes: limits.disk_inodes,
+            free,
+            used: (0, 0),
+            counted: Instant::now(),
+            first_free: free.0,
+        })
+    }
+
+    /// Looks, and counts if there is a reason.
+    pub fn look(&mut self) -> Seen {
+        if self.bytes.is_none() && self.inodes.is_none() {
+            return Seen::Fine;
+        }
+        let now_free = free(&self.upper);
+        let gone = (
+            self.free.0.saturating_sub(now_free.0),
+            self.free.1.saturating_sub(now_free.1),
+        );
+        let room = |limit: Option<u64>, used: u64| {
+            limit.map_or(u64::MAX, |limit| limit.saturating_sub(used))
+        };
+        let reason = gone.0 > room(self.bytes, self.used.0) / 4
+            || gone.1 > room(self.inodes, self.used.1) / 4
+            || (now_free.1 == 0 && self.counted.elapsed() >= COUNT_EVERY);
+        if !reason {
+            return Seen::Fine;
+        }
+        let Ok(usage) = measure(self.upper.as_fd()) else {
+            return Seen::Fine;
+        };
+        self.used = (usage.bytes, usage.inodes);
+        self.free = now_free;
+        self.counted = Instant::now();
+        if let Some(limit) = self.bytes.filter(|limit| usage.bytes > *limit) {
+            return Seen::Over(
+                Limit::Disk,
+                format!(
+                    "{} written, {} allowed",
+                    HumanBytes(usage.bytes),
+                    HumanBytes(limit)
+                ),
+            );
+        }
+        if let Some(limit) = self.inodes.filter(|limit| usage.inodes > *limit) {
+            return Seen::Over(
+                Limit::Inodes,
+                format!("{} files made, {limit} allowed", usage.inodes),
+            );
+        }
+        let lost = self
+            .first_free
+            .saturating_sub(now_free.0)
+            .saturating_sub(usage.bytes);
+        if self.bytes.is_some_and(|limit| lost > limit / 2) {
+            Seen::Unaccounted
+        } else {
+            Seen::Fine
+        }
+    }
+
+    /// Judges what the guest said about files without a name.
+    pub fn judge_unlinked(&self, unlinked: u64) -> Seen {
+        match self.bytes {
+            Some(limit) if self.used.0 + unlinked > limit => Seen::Over(
+                Limit::Disk,
+                format!(
+                    "{} held by deleted files, {} allowed",
+                    HumanBytes(unlinked),
+                    HumanBytes(limit)
+                ),
+            ),
+            _ => Seen::Fine,
+        }
+    }
+
+    /// Whether the file system itself has no room left.
+    pub fn is_file_system_full(&self) -> bool {
+        rustix::fs::fstatvfs(&self.upper)
+            .is_ok_and(|stat| stat.f_bavail < 16 || (stat.f_files > 0 && stat.f_favail < 4))
+    }
+}
+
+fn free(fd: &OwnedFd) -> (u64, u64) {
+    rustix::fs::fstatvfs(fd).map_or((0, 0), |stat| (stat.f_bfree * stat.f_frsize, stat.f_ffree))
+}

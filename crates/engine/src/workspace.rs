@@ -1,0 +1,408 @@
+//! The workspace of a run: the user's folder below, a mask over it, and the layer that is written.
+//!
+//! ```text
+//!   upper   what the agent writes                      ┐
+//!   mask    private .git, whiteouts of hidden paths,   ├─ one overlay, /workspace inside
+//!           owned copies of what belongs to others     │
+//!   folder  the user's, as it is, read-only            ┘
+//! ```
+//!
+//! INVARIANT: nothing here writes below the folder.
+
+mod scan;
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use ringfence_jail::identity::Identity;
+use ringfence_jail::launch::identity_for;
+use ringfence_jail::plan::{OWN, WorkspaceSpec};
+use ringfence_model::changes::{ObjectHash, WhyOmitted};
+use serde::{Deserialize, Serialize};
+
+use crate::changes::{Crossing, EntryType, Sources, Started};
+use crate::error::Error;
+use crate::git::{self, IgnoreRules, Repository};
+use crate::home::Home;
+use crate::ids::RunId;
+use crate::store::RunRecord;
+
+/// What the agent sees of the folder, and where.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct View {
+    /// Absent inside, and absent from what comes out.
+    pub hide: Vec<String>,
+    /// Where the folder is inside; `/workspace` if not said.
+    pub inside: Option<PathBuf>,
+    pub ignored: Ignored,
+}
+
+/// A workspace, ready to be mounted.
+#[derive(Debug)]
+pub struct Workspace {
+    folder: PathBuf,
+    folder_fd: OwnedFd,
+    directory: PathBuf,
+    repository: Option<Repository>,
+    hidden: GlobSet,
+    ignored: Ignored,
+    started: Started,
+    spec: WorkspaceSpec,
+    identity: Identity,
+    /// For a person: what is not as one might think.
+    pub notes: Vec<String>,
+}
+
+impl Workspace {
+    /// Makes the layers of a run. The directory `workspaces/<run>` is there already, and locked.
+    pub fn create(home: &Home, run: RunId, folder: Folder, view: &View) -> Result<Self, Error> {
+        let identity = identity_for(folder.fd.as_fd()).map_err(|source| Error::OpenFolder {
+            path: folder.path.clone(),
+            source,
+        })?;
+        let directory = home.workspace(run);
+        let metadata = fs::metadata(&folder.path).map_err(|source| Error::OpenFolder {
+            path: folder.path.clone(),
+            source,
+        })?;
+        for (path, mode) in [
+            (
+                home.upper(run),
+                metadata.permissions().mode() & 0o777 | 0o700,
+            ),
+            (home.work(run), 0o700),
+            (
+                home.mask(run),
+                metadata.permissions().mode() & 0o777 | 0o700,
+            ),
+        ] {
+            make("make", &path, fs::create_dir(&path))?;
+            make(
+                "open",
+                &path,
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode)),
+            )?;
+        }
+        let mask = home.mask(run);
+        let hidden = patterns(&view.hide)?;
+        let mut notes = Vec::new();
+        let repository = git::discover(&folder.path)?;
+        let objects = match &repository {
+            Some(repository) => {
+                let private = git::build_private(repository, &mask, &format!("/{OWN}/objects"))?;
+                notes.extend(private.notes);
+                private
+                    .object_mounts
+                    .into_iter()
+                    .map(|mount| mount.host)
+                    .collect()
+            }
+            None => {
+                notes.extend(git::hide_git(&folder.path, &mask)?);
+                Vec::new()
+            }
+        };
+        let scanned = scan::scan(&folder.path, &mask, &hidden, &identity)?;
+        notes.extend(scanned.notes());
+        if let Identity::Range { .. } = identity {
+            let owner = identity.agent_on_host();
+            for path in [home.upper(run), home.work(run)] {
+                make(
+                    "give away",
+                    &path,
+                    std::os::unix::fs::chown(&path, Some(owner.0), Some(owner.1)),
+                )?;
+            }
+            make("give away", &mask, scan::give_away(&mask, owner))?;
+        }
+        let spec = WorkspaceSpec {
+            lower: vec![mask, folder.path.clone()],
+            layer: directory.clone(),
+            inside: view
+                .inside
+                .clone()
+                .unwrap_or_else(|| PathBuf::from("/workspace")),
+            objects,
+        };
+        Ok(Self {
+            started: now(),
+            folder: folder.path,
+            folder_fd: folder.fd,
+            directory,
+            repository,
+            hidden,
+            ignored: view.ignored,
+            spec,
+            identity,
+            notes,
+        })
+    }
+
+    /// The workspace of a run that was lost, to read its layer. `created` is earlier than its real
+    /// start, so that nothing that moved since is overlooked.
+    pub fn reopen(home: &Home, run: &RunRecord) -> Result<Self, Error> {
+        let view: View =
+            serde_json::from_value(run.detail.get("view").cloned().unwrap_or_default())
+                .unwrap_or_default();
+        let folder = open_folder(home, &run.folder)?;
+        let identity = identity_for(folder.fd.as_fd()).map_err(|source| Error::OpenFolder {
+            path: folder.path.clone(),
+            source,
+        })?;
+        Ok(Self {
+            repository: git::discover(&folder.path)?,
+            hidden: patterns(&view.hide)?,
+            ignored: view.ignored,
+            started: Started {
+                seconds: run.created_us.div_euclid(1_000_000),
+                nanoseconds: (run.created_us.rem_euclid(1_000_000) * 1000) as u32,
+            },
+            spec: WorkspaceSpec {
+                lower: Vec::new(),
+                layer: home.workspace(run.id),
+                inside: PathBuf::from("/workspace"),
+                objects: Vec::new(),
+            },
+            directory: home.workspace(run.id),
+            folder: folder.path,
+            folder_fd: folder.fd,
+            identity,
+            notes: Vec::new(),
+        })
+    }
+
+    /// What the launcher needs.
+    pub fn spec(&self) -> &WorkspaceSpec {
+        &self.spec
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The layer that is written.
+    pub fn upper(&self) -> PathBuf {
+        self.directory.join("upper")
+    }
+
+    /// Where the change set is read from.
+    pub fn sources(&self) -> Result<Sources, Error> {
+        let upper = self.upper();
+        let fail = |source: io::Error| Error::MakeWorkspace {
+            what: "open",
+            path: upper.clone(),
+            source,
+        };
+        Ok(Sources {
+            upper: fs::File::open(&upper).map_err(fail)?.into(),
+            base: self.folder_fd.try_clone().map_err(fail)?,
+            started: self.started,
+            prefix: self
+                .repository
+                .as_ref()
+                .map(|r| r.prefix.clone())
+                .unwrap_or_default(),
+            hash: self
+                .repository
+                .as_ref()
+                .map_or(ObjectHash::Sha1, |r| r.hash),
+        })
+    }
+
+    /// Which changed paths cross back.
+    pub fn rules(&self, sources: &Sources) -> Result<Rules<'_>, Error> {
+        let ignore = IgnoreRules::load(
+            self.repository.as_ref(),
+            sources.upper.as_fd(),
+            sources.base.as_fd(),
+        )?;
+        Ok(Rules {
+            hidden: &self.hidden,
+            ignore,
+            ignored: self.ignored,
+        })
+    }
+}
+
+/// What becomes of ignored files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ignored {
+    #[default]
+    LeftBehind,
+    Included,
+}
+
+/// The rules of one run.
+#[derive(Debug)]
+pub struct Rules<'a> {
+    hidden: &'a GlobSet,
+    ignore: IgnoreRules,
+    ignored: Ignored,
+}
+
+impl Crossing for Rules<'_> {
+    fn crosses(&mut self, path: &[u8], what: EntryType) -> Result<(), WhyOmitted> {
+        if is_hidden(self.hidden, path) {
+            return Err(WhyOmitted::Hidden);
+        }
+        let is_dir = what == EntryType::Directory;
+        if self.ignored == Ignored::LeftBehind && self.ignore.is_ignored(path, is_dir) {
+            return Err(WhyOmitted::Ignored);
+        }
+        Ok(())
+    }
+
+    fn may_hold_crossing(&mut self, dir: &[u8]) -> bool {
+        self.ignore.has_tracked_below(dir)
+    }
+}
+
+/// Whether a path, or a directory above it, is hidden.
+fn is_hidden(hidden: &GlobSet, path: &[u8]) -> bool {
+    use std::os::unix::ffi::OsStrExt as _;
+    if hidden.is_empty() {
+        return false;
+    }
+    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+    path.ancestors()
+        .filter(|p| !p.as_os_str().is_empty())
+        .any(|p| hidden.is_match(p))
+}
+
+/// Patterns as in a gitignore: one without a slash matches at any depth, case does not matter.
+fn patterns(list: &[String]) -> Result<GlobSet, Error> {
+    let mut set = GlobSetBuilder::new();
+    let fail = |pattern: &str| {
+        let pattern = pattern.to_owned();
+        move |source| Error::ParsePattern { pattern, source }
+    };
+    for pattern in list {
+        let bare = pattern.trim_start_matches("./").trim_end_matches('/');
+        let anchored = bare.strip_prefix('/').unwrap_or(bare);
+        let whole = if bare.contains('/') {
+            anchored.to_owned()
+        } else {
+            format!("**/{bare}")
+        };
+        // `dir/**` hides what is in it; the directory itself goes with it.
+        let forms = [
+            whole.strip_suffix("/**").map(str::to_owned),
+            Some(whole.clone()),
+        ];
+        for form in forms.into_iter().flatten() {
+            let glob = GlobBuilder::new(&form)
+                .literal_separator(true)
+                .case_insensitive(true)
+                .build();
+            set.add(glob.map_err(fail(pattern))?);
+        }
+    }
+    set.build().map_err(fail(""))
+}
+
+/// The user's folder, found and open.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+impl Folder {
+    /// Its real path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Finds and opens the folder of a run.
+pub fn open_folder(home: &Home, path: &Path) -> Result<Folder, Error> {
+    let real = match fs::canonicalize(path) {
+        Ok(real) => real,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::NoFolder(path.to_owned()));
+        }
+        Err(source) => {
+            return Err(Error::OpenFolder {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    let fail = |source| Error::OpenFolder {
+        path: real.clone(),
+        source,
+    };
+    let file = fs::File::open(&real).map_err(fail)?;
+    if !file.metadata().map_err(fail)?.is_dir() {
+        return Err(fail(io::ErrorKind::NotADirectory.into()));
+    }
+    if home.root().starts_with(&real) {
+        return Err(Error::FolderHoldsHome {
+            folder: real,
+            home: home.root().to_owned(),
+        });
+    }
+    Ok(Folder {
+        path: real.clone(),
+        fd: file.into(),
+    })
+}
+
+fn make<T>(what: &'static str, path: &Path, result: io::Result<T>) -> Result<T, Error> {
+    result.map_err(|source| Error::MakeWorkspace {
+        what,
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The file system's idea of now: its clock ticks more coarsely than ours.
+fn now() -> Started {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Started {
+        seconds: time.tv_sec,
+        nanoseconds: time.tv_nsec as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_is_what_a_person_means() {
+        let hidden = patterns(&[
+            ".env*".into(),
+            "**/*.pem".into(),
+            "secrets/**".into(),
+            "/conf/key".into(),
+        ])
+        .unwrap();
+        for (path, expected) in [
+            (".env", true),
+            (".env.local", true),
+            ("sub/.ENV", true),
+            ("a/b/c.pem", true),
+            ("c.pem", true),
+            ("secrets", true),
+            ("secrets/a/b", true),
+            ("sub/secrets/a", false),
+            ("conf/key", true),
+            ("sub/conf/key", false),
+            ("env", false),
+            ("src/main.rs", false),
+        ] {
+            assert_eq!(is_hidden(&hidden, path.as_bytes()), expected, "{path}");
+        }
+        assert!(patterns(&["a[".into()]).is_err());
+    }
+}

@@ -1,0 +1,269 @@
+//! One look over the folder before the start: hidden paths get a whiteout in the mask, and what
+//! belongs to an id that does not exist inside gets a copy there that belongs to the agent.
+//!
+//! Without the copy, the kernel answers `EOVERFLOW` to whoever touches such a file inside.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{
+    FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown, lchown, symlink,
+};
+use std::path::{Path, PathBuf};
+
+use globset::GlobSet;
+use ringfence_jail::identity::Identity;
+use ringfence_model::limits::HumanBytes;
+use rustix::fs::{CWD, FileType, Mode};
+
+use super::{is_hidden, make};
+use crate::error::Error;
+
+/// BOUND: entries looked at for owners when nothing is hidden: some 50 ms. Beyond it, the start of
+/// a run must not grow with the tree, and the notes say so.
+const ENTRIES: u64 = 40_000;
+/// BOUND: bytes copied because they belong to somebody else.
+const COPIED_BYTES: u64 = 4 << 30;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Scanned {
+    hidden: u64,
+    foreign: u64,
+    foreign_bytes: u64,
+    unreadable: Vec<PathBuf>,
+    cut: bool,
+}
+
+impl Scanned {
+    /// For a person.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.hidden > 0 {
+            notes.push(format!("{} paths are hidden", self.hidden));
+        }
+        if self.foreign > 0 {
+            notes.push(format!(
+                "{} paths belong to another user or group and were copied ({})",
+                self.foreign,
+                HumanBytes(self.foreign_bytes)
+            ));
+        }
+        for path in self.unreadable.iter().take(5) {
+            notes.push(format!(
+                "`{}` is not readable and absent inside",
+                path.display()
+            ));
+        }
+        if self.unreadable.len() > 5 {
+            notes.push(format!(
+                "{} more paths are not readable and absent inside",
+                self.unreadable.len() - 5
+            ));
+        }
+        if self.cut {
+            notes.push(format!(
+                "only the first {ENTRIES} paths were looked at for files of other users"
+            ));
+        }
+        notes
+    }
+}
+
+/// Fills the mask.
+pub fn scan(
+    folder: &Path,
+    mask: &Path,
+    hidden: &GlobSet,
+    identity: &Identity,
+) -> Result<Scanned, Error> {
+    let mut scanned = Scanned::default();
+    let mut open = vec![PathBuf::new()];
+    let mut seen = 0u64;
+    while let Some(relative) = open.pop() {
+        let directory = folder.join(&relative);
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            // What the caller cannot list, the agent cannot either.
+            Err(_) => continue,
+        };
+        for entry in entries.flatten() {
+            seen += 1;
+            if seen > ENTRIES && hidden.is_empty() {
+                scanned.cut = true;
+                return Ok(scanned);
+            }
+            let path = relative.join(entry.file_name());
+            // The real git directory is never visible; the mask has its own.
+            if relative.as_os_str().is_empty() && entry.file_name() == ".git" {
+                continue;
+            }
+            if is_hidden(hidden, path.as_os_str().as_bytes()) {
+                whiteout(folder, mask, &path)?;
+                scanned.hidden += 1;
+                continue;
+            }
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            if is_foreign(&metadata, identity) {
+                copy(folder, mask, &path, &metadata, &mut scanned)?;
+            } else if is_socket_or_pipe(&metadata) {
+                // A socket in the folder may lead to a process of the host.
+                whiteout(folder, mask, &path)?;
+            }
+            if metadata.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    Ok(scanned)
+}
+
+fn is_socket_or_pipe(metadata: &Metadata) -> bool {
+    let kind = metadata.file_type();
+    kind.is_socket() || kind.is_fifo()
+}
+
+/// Whether an owner does not exist inside.
+fn is_foreign(metadata: &Metadata, identity: &Identity) -> bool {
+    match *identity {
+        Identity::Single { uid, gid } => metadata.uid() != uid || metadata.gid() != gid,
+        Identity::Range {
+            length,
+            owner_uid,
+            owner_gid,
+            ..
+        } => {
+            (metadata.uid() >= length && metadata.uid() != owner_uid)
+                || (metadata.gid() >= length && metadata.gid() != owner_gid)
+        }
+    }
+}
+
+/// Makes the directories above a path in the mask, with the modes of the folder's own.
+fn parents(folder: &Path, mask: &Path, path: &Path) -> Result<(), Error> {
+    let mut above: Vec<&Path> = path
+        .ancestors()
+        .skip(1)
+        .filter(|p| !p.as_os_str().is_empty())
+        .collect();
+    above.reverse();
+    for part in above {
+        let target = mask.join(part);
+        match fs::create_dir(&target) {
+            Ok(()) => mirror(&folder.join(part), &target)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => {
+                return Err(Error::MakeWorkspace {
+                    what: "make",
+                    path: target,
+                    source,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A directory of the mask is seen in place of the folder's: it has its mode and times.
+fn mirror(from: &Path, to: &Path) -> Result<(), Error> {
+    let metadata = make("look at", from, fs::metadata(from))?;
+    let mode = metadata.permissions().mode() & 0o777 | 0o700;
+    make(
+        "open",
+        to,
+        fs::set_permissions(to, fs::Permissions::from_mode(mode)),
+    )
+}
+
+fn whiteout(folder: &Path, mask: &Path, path: &Path) -> Result<(), Error> {
+    parents(folder, mask, path)?;
+    let target = mask.join(path);
+    let made = rustix::fs::mknodat(CWD, &target, FileType::CharacterDevice, Mode::empty(), 0);
+    match made {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(errno) => make("hide", &target, Err(errno.into())),
+    }
+}
+
+fn copy(
+    folder: &Path,
+    mask: &Path,
+    path: &Path,
+    metadata: &Metadata,
+    scanned: &mut Scanned,
+) -> Result<(), Error> {
+    let from = folder.join(path);
+    let to = mask.join(path);
+    // Something of the mask's own is there already.
+    if fs::symlink_metadata(&to).is_ok() {
+        return Ok(());
+    }
+    parents(folder, mask, path)?;
+    let copied: io::Result<()> = if metadata.is_dir() {
+        if fs::read_dir(&from).is_err() {
+            Err(io::ErrorKind::PermissionDenied.into())
+        } else {
+            fs::create_dir(&to).and_then(|()| {
+                fs::set_permissions(
+                    &to,
+                    fs::Permissions::from_mode(metadata.permissions().mode() & 0o777 | 0o700),
+                )
+            })
+        }
+    } else if metadata.is_symlink() {
+        fs::read_link(&from).and_then(|target| symlink(target, &to))
+    } else if metadata.is_file() {
+        scanned.foreign_bytes += metadata.len();
+        if scanned.foreign_bytes > COPIED_BYTES {
+            return Err(Error::MakeWorkspace {
+                what: "copy",
+                path: from,
+                source: io::ErrorKind::FileTooLarge.into(),
+            });
+        }
+        fs::copy(&from, &to).and_then(|_| keep_time(&to, metadata))
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    };
+    match copied {
+        Ok(()) => scanned.foreign += 1,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let _ = fs::remove_file(&to);
+            whiteout(folder, mask, path)?;
+            scanned.unreadable.push(path.to_owned());
+        }
+        Err(source) => {
+            return Err(Error::MakeWorkspace {
+                what: "copy",
+                path: from,
+                source,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Build tools and git look at the time of a file.
+fn keep_time(path: &Path, metadata: &Metadata) -> io::Result<()> {
+    let file = fs::File::open(path)?;
+    file.set_modified(metadata.modified()?)
+}
+
+/// Gives a tree that we made to another owner; it is small and holds nothing of an agent.
+pub fn give_away(root: &Path, owner: (u32, u32)) -> io::Result<()> {
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        chown(&directory, Some(owner.0), Some(owner.1))?;
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                open.push(entry.path());
+            } else {
+                lchown(entry.path(), Some(owner.0), Some(owner.1))?;
+            }
+        }
+    }
+    Ok(())
+}

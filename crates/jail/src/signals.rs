@@ -1,0 +1,61 @@
+//! Signals to this process as something to wait for, instead of something that interrupts.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+/// The numbers that matter here.
+#[derive(Debug)]
+pub struct Signal;
+
+impl Signal {
+    pub const INTERRUPT: i32 = libc::SIGINT;
+    pub const TERMINATE: i32 = libc::SIGTERM;
+    pub const KILL: i32 = libc::SIGKILL;
+    pub const WINDOW: i32 = libc::SIGWINCH;
+    pub const FILE_SIZE: i32 = libc::SIGXFSZ;
+}
+
+/// Interrupt, terminate, hang-up and window size, held back and read here.
+#[derive(Debug)]
+pub struct Signals {
+    fd: OwnedFd,
+}
+
+impl Signals {
+    /// Holds them back for this thread and those it starts; call it before there are others.
+    pub fn hold() -> io::Result<Self> {
+        // SAFETY: the set is initialised before it is used, and both calls only read it.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGWINCH] {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            match libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+                -1 => Err(io::Error::last_os_error()),
+                fd => Ok(Self {
+                    fd: OwnedFd::from_raw_fd(fd),
+                }),
+            }
+        }
+    }
+
+    /// Readable when there is one.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The next one, if there is one.
+    pub fn take(&self) -> Option<i32> {
+        let mut record = [0u8; size_of::<libc::signalfd_siginfo>()];
+        match rustix::io::read(&self.fd, &mut record) {
+            Ok(count) if count == record.len() => Some(i32::from_ne_bytes([
+                record[0], record[1], record[2], record[3],
+            ])),
+            _ => None,
+        }
+    }
+}
