@@ -35,8 +35,9 @@ impl Live {
             passing,
             began: Instant::now(),
             spinning: false,
-            // With a terminal of its own the command owns the screen.
-            spins: !has_terminal && std::io::stderr().is_terminal(),
+            // With a terminal of its own the command owns the screen, and a program that reads the
+            // result may have both streams on one.
+            spins: !has_terminal && passing == Passing::Through && std::io::stderr().is_terminal(),
         }
     }
 

@@ -55,8 +55,8 @@ pub struct Sources {
     /// The user's folder: the overlay's lower directory.
     pub base: OwnedFd,
     /// When the run began. What of the base changed later is not what the agent saw. The kernel
-    /// stamps changes with a clock that lags by up to a tick (4–10 ms), so a change in the first
-    /// tick of a run can go unseen here; it is still seen as a content that does not match.
+    /// stamps changes with a clock that lags by up to a tick (4–10 ms), so a change in the very
+    /// first tick of a run goes unseen.
     pub started: Started,
     /// The folder's path below the top of its repository (`sub/dir`), put before every path.
     pub prefix: Vec<u8>,

@@ -110,7 +110,7 @@ impl Workspace {
         notes.extend(scanned.notes());
         if let Identity::Range { .. } = identity {
             let owner = identity.agent_on_host();
-            for path in [home.upper(run), home.work(run)] {
+            for path in [directory.clone(), home.upper(run), home.work(run)] {
                 make(
                     "give away",
                     &path,

@@ -1,6 +1,6 @@
 //! Looking whether this kernel and this host give what a sandbox is made of, by trying it.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -28,12 +28,8 @@ pub enum Primitive {
 pub fn try_primitive(primitive: Primitive, state: &Path) -> io::Result<()> {
     let identity = Identity::of_caller(0, 0);
     let scratch = tempdir_in(state)?;
-    let options = CString::new(format!(
-        "lowerdir={0}/lower,upperdir={0}/upper,workdir={0}/work,userxattr",
-        scratch.display()
-    ))?;
-    let target = CString::new(scratch.join("merged").as_os_str().as_bytes())?;
-    let result = in_namespaces(&identity, || match primitive {
+    let directory = CString::new(scratch.as_os_str().as_bytes())?;
+    let result = in_namespaces(&identity, &directory, || match primitive {
         Primitive::Namespaces => Ok(()),
         Primitive::Mounts => {
             rustix::mount::mount_change(
@@ -54,10 +50,10 @@ pub fn try_primitive(primitive: Primitive, state: &Path) -> io::Result<()> {
         }
         Primitive::Overlay => rustix::mount::mount(
             c"overlay",
-            target.as_c_str(),
+            c"merged",
             c"overlay",
             MountFlags::NOSUID,
-            options.as_c_str(),
+            c"lowerdir=lower,upperdir=upper,workdir=work,userxattr",
         ),
     });
     // Best effort: the directory is ours and empty but for what the kernel made.
@@ -74,18 +70,19 @@ fn tempdir_in(state: &Path) -> io::Result<std::path::PathBuf> {
     }
     if rustix::process::geteuid().is_root() {
         let (uid, gid) = Identity::of_caller(0, 0).agent_on_host();
-        for part in ["upper", "work"] {
+        for part in ["upper", "work", "lower", "merged", ""] {
             std::os::unix::fs::chown(scratch.join(part), Some(uid), Some(gid))?;
         }
     }
     Ok(scratch)
 }
 
-/// Runs system calls in a child with fresh namespaces.
+/// Runs system calls in a child with fresh namespaces, standing in a directory.
 ///
 /// `action` must not allocate: it runs between clone and exit.
 fn in_namespaces(
     identity: &Identity,
+    directory: &CStr,
     action: impl FnOnce() -> rustix::io::Result<()>,
 ) -> io::Result<()> {
     let (mut answer, say) = io::pipe()?;
@@ -105,11 +102,12 @@ fn in_namespaces(
                 libc::close(go_write.as_raw_fd());
                 libc::read(go_read.as_raw_fd(), byte.as_mut_ptr().cast(), 1);
             }
-            let became = match identity {
+            // The state directory is entered with the host's rights, before they are given up.
+            let entered = rustix::process::chdir(directory);
+            let became = entered.and_then(|()| match identity {
                 Identity::Single { .. } => Ok(()),
-                // As root the mounts of the state directory are reached with the host's rights.
-                Identity::Range { .. } => Ok(()),
-            };
+                Identity::Range { .. } => sys::set_ids(0, 0),
+            });
             let errno = became
                 .and_then(|()| action())
                 .err()

@@ -36,8 +36,8 @@ impl Limits {
             // BOUND: half of the disk bound; also caps what one memfd can pin in memory.
             file_bytes: Some(8 * GIB),
             disk_bytes: Some(16 * GIB),
-            // BOUND: a large `node_modules` has 200,000 files.
-            disk_inodes: Some(400_000),
+            // BOUND: twice a large `node_modules`; each file made costs the host time to read it back.
+            disk_inodes: Some(200_000),
             output_bytes: Some(GIB),
         }
     }
