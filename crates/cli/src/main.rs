@@ -23,7 +23,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(commands::run::Run),
+    Run(Box<commands::run::Run>),
     List(commands::list::List),
     Show(commands::show::Show),
     Diff(commands::diff::Diff),

@@ -1,0 +1,154 @@
+//! The plan of a sandbox is data, and this is what it says: a change of what an agent can see or
+//! do shows as a change of `plan.golden`. Write it anew with `RINGFENCE_BLESS=1 cargo test`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use ringfence_jail::facts::{HostFacts, Item, MaskType};
+use ringfence_jail::identity::Identity;
+use ringfence_jail::plan::{Op, Spec, WorkspaceSpec, plan};
+
+fn facts() -> HostFacts {
+    HostFacts {
+        system: vec![
+            ("usr".into(), Item::Directory),
+            ("bin".into(), Item::Symlink(b"usr/bin".to_vec())),
+            ("nix/store".into(), Item::Directory),
+        ],
+        etc: vec![
+            ("ld.so.cache".into(), Item::File(b"cache".to_vec())),
+            (
+                "localtime".into(),
+                Item::Symlink(b"/usr/share/zoneinfo/UTC".to_vec()),
+            ),
+            ("ssl/certs".into(), Item::Directory),
+        ],
+        proc_masks: vec![
+            ("acpi".into(), MaskType::Directory),
+            ("kcore".into(), MaskType::File),
+        ],
+    }
+}
+
+fn spec(identity: Identity, inside: &str) -> Spec {
+    Spec {
+        identity,
+        hostname: "ringfence".into(),
+        workspace: WorkspaceSpec {
+            lower: vec!["/state/mask".into(), "/folder".into()],
+            layer: "/state".into(),
+            inside: inside.into(),
+            objects: vec!["/folder/.git/objects".into()],
+        },
+        tmpfs_bytes: 1 << 30,
+    }
+}
+
+const SINGLE: Identity = Identity::Single {
+    uid: 4242,
+    gid: 4242,
+};
+const RANGE: Identity = Identity::Range {
+    base: 0x7000_0000,
+    length: 65_536,
+    owner_uid: 0,
+    owner_gid: 0,
+};
+
+#[test]
+fn r61_the_plan_is_what_it_was() {
+    let mut text = String::new();
+    for (name, identity) in [("rootless", SINGLE), ("as root", RANGE)] {
+        writeln!(text, "# {name}").unwrap();
+        for op in plan(&spec(identity, "/workspace"), &facts()).unwrap() {
+            writeln!(text, "{op:?}").unwrap();
+        }
+    }
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/plan.golden");
+    if std::env::var_os("RINGFENCE_BLESS").is_some() {
+        std::fs::write(&golden, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap();
+    for (number, (was, is)) in expected.lines().zip(text.lines()).enumerate() {
+        assert_eq!(was, is, "line {} of {}", number + 1, golden.display());
+    }
+    assert_eq!(expected.lines().count(), text.lines().count());
+}
+
+#[test]
+fn nothing_is_looked_up_on_the_host_after_the_new_root() {
+    for identity in [SINGLE, RANGE] {
+        let ops = plan(&spec(identity, "/workspace"), &facts()).unwrap();
+        let root = ops
+            .iter()
+            .position(|op| matches!(op, Op::NewRoot { .. }))
+            .unwrap();
+        let late = ops[root..]
+            .iter()
+            .any(|op| matches!(op, Op::Open { .. } | Op::Inherited { .. }));
+        assert!(!late);
+        let attached = ops
+            .iter()
+            .filter(|op| matches!(op, Op::Attach { .. }))
+            .count();
+        let opened = ops
+            .iter()
+            .filter(|op| matches!(op, Op::Open { .. }))
+            .count();
+        assert_eq!(
+            attached, opened,
+            "each mount that is opened is attached once"
+        );
+    }
+}
+
+#[test]
+fn the_last_steps_take_away_and_never_give() {
+    let ops = plan(&spec(SINGLE, "/workspace"), &facts()).unwrap();
+    let pivot = ops.iter().position(|op| *op == Op::Pivot).unwrap();
+    let after: Vec<&Op> = ops[pivot + 1..].iter().collect();
+    assert!(matches!(
+        after.as_slice(),
+        [
+            Op::SealRoot,
+            Op::DropCapabilities { keep: 0 },
+            Op::NewSession,
+            Op::NoCoreFiles,
+            Op::NoNewPrivileges,
+            Op::CloseDescriptors
+        ]
+    ));
+}
+
+#[test]
+fn a_workspace_cannot_be_where_the_system_is() {
+    for inside in [
+        "/usr/src/x",
+        "/etc",
+        "/proc/x",
+        "/tmp",
+        "/home",
+        "/",
+        "relative",
+        "/a/../b",
+        "/.ringfence/x",
+        "/var/tmp/x",
+        "/dev/x",
+        "/a//b",
+    ] {
+        assert!(plan(&spec(SINGLE, inside), &facts()).is_err(), "{inside}");
+    }
+    for inside in [
+        "/workspace",
+        "/data/someone/project",
+        "/srv/code",
+        "/tmp/checkout",
+        "/opt/x",
+        "/mnt/x",
+        "/var/lib/x",
+    ] {
+        assert!(plan(&spec(SINGLE, inside), &facts()).is_ok(), "{inside}");
+    }
+}
