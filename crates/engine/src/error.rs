@@ -150,6 +150,7 @@ impl Error {
     /// What to do next, in one sentence.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::NoCommand => "say what to run after `--`, or `--shell` for a shell",
             Self::NoFolder(_) => "give an existing folder with `--repo`",
             Self::FolderHoldsHome { .. } => {
                 "set `RINGFENCE_HOME` to a directory outside of the folder"

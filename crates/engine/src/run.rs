@@ -21,7 +21,7 @@ use ringfence_model::changes::ChangeSet;
 use ringfence_model::journal::Event;
 use ringfence_model::limits::{Grade, Limits};
 use ringfence_model::outcome::{Outcome, RunStatus};
-use ringfence_model::wire::{Exec, OutputMode, Stdin};
+use ringfence_model::wire::{Exec, Leftovers, OutputMode, Stdin};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -251,6 +251,7 @@ fn exec(request: &RunRequest, workspace: &Workspace, inputs: &Inputs<'_>) -> Exe
         terminal: request.terminal,
         timeout_ms: request.limits.time_seconds.map(|seconds| seconds * 1000),
         output: OutputMode::Attached,
+        leftovers: Leftovers::Keep,
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bench::{Bench, exec, sh};
 use ringfence_engine::client::{ClientError, Message, Stream};
 use ringfence_model::wire::{
-    Bound, Changed, Depth, EntryType, Notice, OutputMode, Parents, Reply, Request, SignalScope,
-    Stdin, WindowSize, WriteHow,
+    Bound, Changed, Depth, EntryType, Leftovers, Notice, OutputMode, Parents, Reply, Request,
+    SignalScope, Stdin, WindowSize, WriteHow,
 };
 
 #[test]
@@ -92,6 +92,19 @@ fn a_child_that_keeps_the_pipe_does_not_hold_the_exec() {
         scope: SignalScope::All,
     };
     assert_eq!(bench.call(&kill).unwrap(), Reply::Done);
+    bench.wait_for(|m| matches!(m, Message::Notice(s, Notice::Gone) if *s == done.stream));
+}
+
+#[test]
+fn leftovers_are_killed_where_that_is_asked() {
+    let mut bench = Bench::start();
+    let mut asked = sh("setsid sleep 1000 & sleep 1001 & exit 4");
+    asked.leftovers = Leftovers::Kill;
+    let done = bench.run(asked);
+    assert_eq!(
+        (done.exited.code, done.exited.leftovers.len()),
+        (Some(4), 0)
+    );
     bench.wait_for(|m| matches!(m, Message::Notice(s, Notice::Gone) if *s == done.stream));
 }
 

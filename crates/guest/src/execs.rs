@@ -16,7 +16,8 @@ use ringfence_jail::terminal;
 use ringfence_jail::warden::{NotStartedAt, RECORD, Record};
 use ringfence_model::ByteText;
 use ringfence_model::wire::{
-    Bound, Exec as Asked, Exited, Failure, Hello, Kind, Notice, Reply, SignalScope, WindowSize,
+    Bound, Exec as Asked, Exited, Failure, Hello, Kind, Leftovers, Notice, Reply, SignalScope,
+    WindowSize,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -65,6 +66,7 @@ struct Exec {
     deadline: Option<Instant>,
     kill: Option<Kill>,
     bound: Option<Bound>,
+    leftovers: Leftovers,
     ended: Option<Ended>,
     last_output: Instant,
     reported: bool,
@@ -372,6 +374,9 @@ impl Exec {
             peak_bytes,
         });
         self.deadline = None;
+        if self.leftovers == Leftovers::Kill {
+            self.kill = Some(Kill::Now);
+        }
     }
 
     /// Gives the command what it was sent.

@@ -231,6 +231,16 @@ pub struct Exec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     pub output: OutputMode,
+    pub leftovers: Leftovers,
+}
+
+/// What becomes of processes that outlive the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Leftovers {
+    /// They live on: a server started with `&` is wanted.
+    Keep,
+    Kill,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

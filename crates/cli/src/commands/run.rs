@@ -16,7 +16,9 @@ use ringfence_engine::workspace::{Ignored, View};
 use ringfence_jail::signals::Signals;
 use ringfence_jail::terminal::RawMode;
 use ringfence_model::ByteText;
-use ringfence_model::limits::{HumanBytes, Limits, parse_duration_seconds, parse_size};
+use ringfence_model::limits::{
+    HumanBytes, Limits, QuantityError, parse_duration_seconds, parse_size,
+};
 use ringfence_model::outcome::RunStatus;
 
 use super::open;
@@ -39,32 +41,32 @@ pub struct Run {
     #[arg(long)]
     name: Option<String>,
     /// Stop after this long, e.g. `90s`, `30m`, `2h`, `none`
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_seconds)]
-    timeout: Option<Option<u64>>,
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Quantity>,
     /// Memory for all processes together, e.g. `4G`, `none`
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    memory: Option<Option<u64>>,
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<Quantity>,
     /// How many processes and threads there may be
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(4..=1_000_000))]
     pids: Option<u64>,
     /// What may be written to the workspace, e.g. `10G`, `none`
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    disk: Option<Option<u64>>,
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    disk: Option<Quantity>,
     /// How many files may be made in the workspace
     #[arg(long, value_name = "N")]
     inodes: Option<u64>,
     /// Processor time of all processes together, e.g. `10m`
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_seconds)]
-    cpu_time: Option<Option<u64>>,
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    cpu_time: Option<Quantity>,
     /// How many files each process may have open
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
     open_files: Option<u64>,
     /// How large a single file may grow, e.g. `1G`, `none`
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    file_size: Option<Option<u64>>,
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    file_size: Option<Quantity>,
     /// How much the command may print, e.g. `100M`, `none`
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    output: Option<Option<u64>>,
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    output: Option<Quantity>,
     /// Refuse to start where a limit can only be watched on this host
     #[arg(long)]
     require_hard: bool,
@@ -95,6 +97,18 @@ pub struct Run {
     /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// A bound as it was typed: a number, or `none`.
+#[derive(Clone, Copy, Debug)]
+struct Quantity(Option<u64>);
+
+fn size(text: &str) -> Result<Quantity, QuantityError> {
+    parse_size(text).map(Quantity)
+}
+
+fn duration(text: &str) -> Result<Quantity, QuantityError> {
+    parse_duration_seconds(text).map(Quantity)
 }
 
 fn parse_variable(text: &str) -> Result<(ByteText, ByteText), String> {
@@ -229,16 +243,16 @@ impl Run {
 
     fn limits(&self) -> Limits {
         let mut limits = Limits::for_host(ringfence_jail::total_memory_bytes());
-        if let Some(time) = self.timeout {
+        if let Some(Quantity(time)) = self.timeout {
             limits.time_seconds = time;
         }
-        if let Some(memory) = self.memory {
+        if let Some(Quantity(memory)) = self.memory {
             limits.memory_bytes = memory;
         }
         if let Some(pids) = self.pids {
             limits.processes = pids;
         }
-        if let Some(disk) = self.disk {
+        if let Some(Quantity(disk)) = self.disk {
             limits.disk_bytes = disk;
             // A file cannot be larger than all files together.
             limits.file_bytes = match (limits.file_bytes, disk) {
@@ -249,16 +263,16 @@ impl Run {
         if let Some(inodes) = self.inodes {
             limits.disk_inodes = Some(inodes);
         }
-        if let Some(cpu) = self.cpu_time {
+        if let Some(Quantity(cpu)) = self.cpu_time {
             limits.cpu_seconds = cpu;
         }
         if let Some(files) = self.open_files {
             limits.open_files = files;
         }
-        if let Some(size) = self.file_size {
+        if let Some(Quantity(size)) = self.file_size {
             limits.file_bytes = size;
         }
-        if let Some(output) = self.output {
+        if let Some(Quantity(output)) = self.output {
             limits.output_bytes = output;
         }
         limits
@@ -282,8 +296,8 @@ fn tell(result: &RunResult) {
         eprintln!("  nothing changed that crosses back");
     } else {
         eprintln!(
-            "  {} files changed, +{} −{} lines",
-            result.changed_files.len(),
+            "  {} changed, +{} −{} lines",
+            plural(result.changed_files.len(), "file"),
             result.insertions,
             result.deletions
         );

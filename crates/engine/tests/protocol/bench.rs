@@ -9,7 +9,9 @@ use ringfence_engine::sandbox::{Sandbox, SandboxError};
 use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{Spec, WorkspaceSpec};
 use ringfence_model::limits::Limits;
-use ringfence_model::wire::{Exec, Exited, Notice, OutputMode, Reply, Request, Stdin, WriteHow};
+use ringfence_model::wire::{
+    Exec, Exited, Leftovers, Notice, OutputMode, Reply, Request, Stdin, WriteHow,
+};
 
 /// BOUND: nothing in these tests takes long; what does is stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,6 +39,7 @@ pub fn exec(argv: &[&str]) -> Exec {
         terminal: None,
         timeout_ms: None,
         output: OutputMode::Attached,
+        leftovers: Leftovers::Keep,
     }
 }
 
