@@ -209,7 +209,12 @@ fn a_terminal_has_a_size_and_takes_a_new_one() {
 #[test]
 fn an_interrupt_reaches_the_foreground() {
     let mut bench = Bench::start();
-    let mut shell = sh("echo ready; sleep 1000");
+    // Not a shell: one that is interrupted just before it forks goes on to wait for its child.
+    let mut shell = exec(&[
+        "python3",
+        "-c",
+        "import time; print('ready', flush=True); time.sleep(1000)",
+    ]);
     shell.terminal = Some(WindowSize {
         columns: 80,
         rows: 24,
