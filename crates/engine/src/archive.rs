@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ringfence_model::outcome::RunStatus;
 
-use crate::changes::{self, Bounds, remove_tree};
+use crate::changes::{self, remove_tree};
 use crate::client::Stream;
 use crate::error::Error;
 use crate::home::Home;
@@ -54,12 +54,7 @@ pub fn patch(home: &Home, run: &RunRecord) -> Result<File, Error> {
         return Err(not_kept(run, "layer"));
     }
     let workspace = Workspace::reopen(home, run)?;
-    let sources = workspace.sources()?;
-    let set = changes::compute(
-        &sources,
-        &mut workspace.rules(&sources)?,
-        &Bounds::default(),
-    )?;
+    let (sources, set) = workspace.changes()?;
     let fail = |source| Error::WriteFile {
         path: home.root().to_owned(),
         source,

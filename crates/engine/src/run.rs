@@ -26,7 +26,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::attend::{Attended, Console, Inputs, attend};
-use crate::changes::{self, Bounds, PatchStats};
+use crate::changes::{self, PatchStats};
 use crate::clock::now_us;
 use crate::durable::{self, Existing};
 use crate::error::Error;
@@ -138,12 +138,7 @@ pub fn run(
     drop(sandbox);
 
     steps.begin("seal", console)?;
-    let sources = workspace.sources()?;
-    let set = changes::compute(
-        &sources,
-        &mut workspace.rules(&sources)?,
-        &Bounds::default(),
-    )?;
+    let (sources, set) = workspace.changes()?;
     let (patch, stats) = render(&sources, &set, &bundle)?;
     journal.append(Event::Seal {
         changed: set.changes.len() as u64,

@@ -21,10 +21,10 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{OWN, WorkspaceSpec};
-use ringfence_model::changes::{ObjectHash, WhyOmitted};
+use ringfence_model::changes::{ChangeSet, ObjectHash, WhyOmitted};
 use serde::{Deserialize, Serialize};
 
-use crate::changes::{Crossing, EntryType, Sources, Started};
+use crate::changes::{self, Bounds, Crossing, EntryType, Sources, Started};
 use crate::error::Error;
 use crate::git::{self, IgnoreRules, Repository};
 use crate::home::Home;
@@ -193,8 +193,15 @@ impl Workspace {
         self.directory.join("upper")
     }
 
+    /// What differs from the folder and crosses back, and where it is read from.
+    pub fn changes(&self) -> Result<(Sources, ChangeSet), Error> {
+        let sources = self.sources()?;
+        let set = changes::compute(&sources, &mut self.rules(&sources)?, &Bounds::default())?;
+        Ok((sources, set))
+    }
+
     /// Where the change set is read from.
-    pub fn sources(&self) -> Result<Sources, Error> {
+    fn sources(&self) -> Result<Sources, Error> {
         let upper = self.upper();
         let fail = |source: io::Error| Error::MakeWorkspace {
             what: "open",
@@ -218,7 +225,7 @@ impl Workspace {
     }
 
     /// Which changed paths cross back.
-    pub fn rules(&self, sources: &Sources) -> Result<Rules<'_>, Error> {
+    fn rules(&self, sources: &Sources) -> Result<Rules<'_>, Error> {
         let ignore = IgnoreRules::load(
             self.repository.as_ref(),
             sources.upper.as_fd(),
@@ -243,7 +250,7 @@ pub enum Ignored {
 
 /// The rules of one run.
 #[derive(Debug)]
-pub struct Rules<'a> {
+struct Rules<'a> {
     hidden: &'a GlobSet,
     ignore: IgnoreRules,
     ignored: Ignored,

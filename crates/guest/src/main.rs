@@ -30,6 +30,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use watch::Watches;
 
+/// SIGKILL.
+const KILL: i32 = 9;
+
 /// What the kernel said, for the host.
 pub(crate) fn failure(operation: &str, subject: &[u8], errno: Errno) -> Failure {
     Failure {
@@ -53,6 +56,8 @@ fn main() -> ExitCode {
 fn serve(socket: UnixStream) -> io::Result<()> {
     lockdown::make_undumpable().map_err(io::Error::other)?;
     ringfence_jail::ignore_signals();
+    // Two ways to go with the host process: the end of the socket, and this.
+    ringfence_jail::become_subject_of(KILL)?;
     let mut guest = Guest {
         connection: Connection::new(socket)?,
         execs: Execs::default(),

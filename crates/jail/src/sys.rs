@@ -405,7 +405,7 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Dies when the thread that started this process dies.
+/// This process gets a signal when the thread that started it dies.
 pub fn become_subject_of(signal: i32) -> io::Result<()> {
     Ok(prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong)?)
 }
