@@ -1,7 +1,7 @@
 //! The disk use of a layer against its bounds, looked at while a command runs.
 //!
-//! Counting a layer costs what it holds, so it is counted only when the file system has lost space
-//! or inodes since the last count; asking the file system costs nothing.
+//! Counting a layer costs what it holds, so it is counted when the file system has lost space or
+//! inodes since the last count, and now and then; asking the file system costs nothing.
 
 use std::os::fd::AsFd as _;
 use std::os::fd::OwnedFd;
@@ -15,8 +15,10 @@ use crate::error::Error;
 
 /// BOUND: how often the file system is asked.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// BOUND: a file system that does not tell is counted this often.
+/// BOUND: others may free what the layer takes, so it is counted this often in any case, or as often
+/// as costs a twentieth of the time.
 const COUNT_EVERY: Duration = Duration::from_secs(2);
+const COUNT_SHARE: u32 = 20;
 
 /// What is to be done after a look.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +40,7 @@ pub struct DiskWatch {
     free: (u64, u64),
     used: (u64, u64),
     counted: Instant,
+    cost: Duration,
     first_free: u64,
 }
 
@@ -57,6 +60,7 @@ impl DiskWatch {
             free,
             used: (0, 0),
             counted: Instant::now(),
+            cost: Duration::ZERO,
             first_free: free.0,
         })
     }
@@ -76,16 +80,18 @@ impl DiskWatch {
         };
         let reason = gone.0 > room(self.bytes, self.used.0) / 4
             || gone.1 > room(self.inodes, self.used.1) / 4
-            || (now_free.1 == 0 && self.counted.elapsed() >= COUNT_EVERY);
+            || self.counted.elapsed() >= COUNT_EVERY.max(self.cost * COUNT_SHARE);
         if !reason {
             return Seen::Fine;
         }
+        let began = Instant::now();
         let Ok(usage) = measure(self.upper.as_fd()) else {
             return Seen::Fine;
         };
         self.used = (usage.bytes, usage.inodes);
         self.free = now_free;
         self.counted = Instant::now();
+        self.cost = began.elapsed();
         if let Some(limit) = self.bytes.filter(|limit| usage.bytes > *limit) {
             return Seen::Over(
                 Limit::Disk,
