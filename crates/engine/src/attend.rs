@@ -328,6 +328,13 @@ impl Attending<'_> {
                 format!("the kernel killed {} processes", refusals.memory_kills),
             ));
         }
+        // A command can be faster than the watch.
+        if self.over.is_none()
+            && let Seen::Over(limit, detail) = self.disk.count()
+        {
+            self.hits.push((limit, detail));
+            self.over = Some(Outcome::DiskFull);
+        }
         let failed = exited.code != Some(0);
         let hit = |limit: Limit| self.hits.iter().any(|(hit, _)| *hit == limit);
         // A fork bomb's first process may well end with success.
@@ -344,7 +351,10 @@ impl Attending<'_> {
             Outcome::CpuLimit
         } else if hit(Limit::Processes) && (failed || storm) {
             Outcome::TooManyProcesses
-        } else if exited.signal == Some(Signal::FILE_SIZE) {
+        } else if exited.signal == Some(Signal::FILE_SIZE)
+            // As a shell tells of a child's signal.
+            || exited.code == Some(128 + Signal::FILE_SIZE)
+        {
             Outcome::FileTooLarge
         } else if failed && self.disk.is_file_system_full() {
             Outcome::DiskFull

@@ -67,9 +67,6 @@ impl DiskWatch {
 
     /// Looks, and counts if there is a reason.
     pub fn look(&mut self) -> Seen {
-        if self.bytes.is_none() && self.inodes.is_none() {
-            return Seen::Fine;
-        }
         let now_free = free(&self.upper);
         let gone = (
             self.free.0.saturating_sub(now_free.0),
@@ -81,9 +78,15 @@ impl DiskWatch {
         let reason = gone.0 > room(self.bytes, self.used.0) / 4
             || gone.1 > room(self.inodes, self.used.1) / 4
             || self.counted.elapsed() >= COUNT_EVERY.max(self.cost * COUNT_SHARE);
-        if !reason {
+        if reason { self.count() } else { Seen::Fine }
+    }
+
+    /// Counts what the layer holds.
+    pub fn count(&mut self) -> Seen {
+        if self.bytes.is_none() && self.inodes.is_none() {
             return Seen::Fine;
         }
+        let now_free = free(&self.upper);
         let began = Instant::now();
         let Ok(usage) = measure(self.upper.as_fd()) else {
             return Seen::Fine;

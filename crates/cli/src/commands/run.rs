@@ -254,11 +254,6 @@ impl Run {
         }
         if let Some(Quantity(disk)) = self.disk {
             limits.disk_bytes = disk;
-            // A file cannot be larger than all files together.
-            limits.file_bytes = match (limits.file_bytes, disk) {
-                (Some(file), Some(disk)) => Some(file.min(disk)),
-                (file, _) => file,
-            };
         }
         if let Some(inodes) = self.inodes {
             limits.disk_inodes = Some(inodes);
