@@ -10,9 +10,10 @@ use crate::text::clean;
 /// Tells a failure on standard error.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     // A reader that went away is no failure of ours.
-    if let Some(io) = error.downcast_ref::<std::io::Error>()
-        && io.kind() == std::io::ErrorKind::BrokenPipe
-    {
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    if causes.any(|io| io.kind() == std::io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
     eprintln!("error: {}", clean(&error.to_string()));

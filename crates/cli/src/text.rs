@@ -1,11 +1,31 @@
 //! Text for terminals: nothing that comes out of a sandbox may move the cursor or change a title.
 
+/// What reorders or hides text on a screen.
+fn hides(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// JSON that is the same to a program, and harmless to a terminal: `serde_json` escapes only the
+/// control characters of ASCII.
+pub fn clean_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_control() || hides(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// Control characters and what reorders or hides text are shown as escapes.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        let hides = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
-        if (c.is_control() && c != '\n') || hides {
+        if (c.is_control() && c != '\n') || hides(c) {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);
@@ -55,6 +75,10 @@ mod tests {
         ] {
             assert_eq!(clean(input), expected);
         }
+        assert_eq!(
+            clean_json("\"a\u{9b}\u{202e}\u{e0001}\""),
+            "\"a\\u009b\\u202e\\udb40\\udc01\""
+        );
         assert_eq!(clean_bytes(b"a\tb\xff\x08"), "a\tb\u{fffd}\\u{8}");
         assert_eq!(shorten("abcdef", 4), "abc…");
     }

@@ -16,6 +16,11 @@ mod controls;
 #[path = "escape/records.rs"]
 mod records;
 #[path = "support/sandboxed.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "each test program uses its own part"
+)]
 mod support;
 
 use std::fs;

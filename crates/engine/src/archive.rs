@@ -1,9 +1,8 @@
 //! What is kept of runs: results, patches, logs, and their removal.
 
 use std::fs::File;
-use std::io::{self, Read, Seek as _};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd as _;
-use std::path::Path;
 
 use ringfence_model::outcome::RunStatus;
 
@@ -13,6 +12,7 @@ use crate::error::Error;
 use crate::home::Home;
 use crate::lock::{LockError, RunLock};
 use crate::run::{PATCH, RESULT, RunResult};
+use crate::sandbox;
 use crate::store::{RunRecord, Store};
 use crate::workspace::Workspace;
 
@@ -40,37 +40,26 @@ pub fn result(home: &Home, run: &RunRecord) -> Result<Option<RunResult>, Error> 
     })?))
 }
 
-/// The patch of a run: the packed one, or for a lost run one made now from its layer.
-pub fn patch(home: &Home, run: &RunRecord) -> Result<File, Error> {
+/// Writes the patch of a run: the packed one, or for a lost run one made now from its layer.
+pub fn write_patch(home: &Home, run: &RunRecord, out: &mut dyn Write) -> Result<(), Error> {
+    if run.status == RunStatus::Lost {
+        if !home.upper(run.id).exists() {
+            return Err(not_kept(run, "layer"));
+        }
+        let (sources, set) = Workspace::reopen(home, run)?.changes()?;
+        changes::render(&sources, &set, out)?;
+        return Ok(());
+    }
     let path = home.bundle(run.id).join(PATCH);
-    if run.status != RunStatus::Lost {
-        return match File::open(&path) {
-            Ok(file) => Ok(file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(not_kept(run, "patch")),
-            Err(source) => Err(Error::ReadFile { path, source }),
-        };
-    }
-    if !home.upper(run.id).exists() {
-        return Err(not_kept(run, "layer"));
-    }
-    let workspace = Workspace::reopen(home, run)?;
-    let (sources, set) = workspace.changes()?;
-    let fail = |source| Error::WriteFile {
-        path: home.root().to_owned(),
-        source,
+    let mut file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(not_kept(run, "patch"));
+        }
+        Err(source) => return Err(Error::ReadFile { path, source }),
     };
-    let mut file = unnamed(home.root()).map_err(fail)?;
-    changes::render(&sources, &set, &mut file)?;
-    file.rewind().map_err(fail)?;
-    Ok(file)
-}
-
-/// A file that has no name and is gone with its last reader.
-fn unnamed(directory: &Path) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(directory, flags, Mode::from_raw_mode(0o600))?;
-    Ok(fd.into())
+    io::copy(&mut file, out).map_err(Error::Print)?;
+    Ok(())
 }
 
 fn not_kept(run: &RunRecord, what: &'static str) -> Error {
@@ -109,6 +98,7 @@ pub fn remove(home: &Home, store: &Store, run: &RunRecord) -> Result<(), Error> 
             remove_tree(directory.as_fd(), run.id.as_str().as_bytes())?;
         }
     }
+    sandbox::sweep(run.id.as_str());
     store.remove_run(run.id)?;
     Ok(())
 }

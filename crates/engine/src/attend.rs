@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use ringfence_jail::signals::{Signal, Signals};
-use ringfence_model::limits::{Limit, Limits};
+use ringfence_model::limits::{HumanBytes, Limit, Limits};
 use ringfence_model::outcome::Outcome;
 use ringfence_model::wire::{
     Bound, Exec, Exited, Leftover, Notice, Reply, Request, SignalScope, WindowSize,
@@ -24,7 +24,7 @@ const INPUT_AHEAD: u64 = 256 * 1024;
 /// BOUND: after a request to stop, the command has this long before the next, harder word.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// BOUND: the guest ends a command at its deadline; a guest that does not within this is ended.
-const GUEST_LATE: Duration = Duration::from_secs(10);
+const GUEST_LATE: Duration = Duration::from_secs(5);
 
 /// The caller's side of a running command.
 pub trait Console {
@@ -89,6 +89,8 @@ pub fn attend(
         hits: Vec::new(),
         over: None,
         looked: began,
+        asked: false,
+        killed: None,
         deadline: limits
             .time_seconds
             .map(|s| began + Duration::from_secs(s) + GUEST_LATE),
@@ -120,6 +122,10 @@ struct Attending<'a> {
     over: Option<Outcome>,
     looked: Instant,
     deadline: Option<Instant>,
+    /// A question about files without a name is under way.
+    asked: bool,
+    /// When everything was told to die; a sandbox that does not obey is ended.
+    killed: Option<Instant>,
 }
 
 /// A wish to stop, said ever harder.
@@ -166,12 +172,18 @@ impl Attending<'_> {
             match self.disk.look() {
                 Seen::Fine => {}
                 Seen::Over(limit, detail) => self.end(sandbox, limit, detail)?,
-                Seen::Unaccounted => {
+                Seen::Unaccounted if !self.asked => {
+                    self.asked = true;
                     sandbox.client().send(&Request::Usage)?;
                 }
+                Seen::Unaccounted => {}
             }
         }
-        if self.deadline.is_some_and(|deadline| now >= deadline) {
+        let late = self.deadline.is_some_and(|deadline| now >= deadline);
+        if late {
+            self.over.get_or_insert(Outcome::TimedOut);
+        }
+        if late || self.killed.is_some_and(|at| now >= at + GUEST_LATE) {
             return Err(ClientError::Gone.into());
         }
         if let Some(limit) = self.limits.output_bytes
@@ -214,7 +226,18 @@ impl Attending<'_> {
         match message {
             Message::Data(stream, which, bytes) if stream == self.stream => {
                 self.console.output(which, &bytes);
-                self.spool.write(which, &bytes).map_err(Error::Wait)?;
+                if let Err(error) = self.spool.write(which, &bytes)
+                    && self.over.is_none()
+                {
+                    // The disk under our own state is full: no further output can be kept.
+                    self.hits
+                        .push((Limit::Disk, format!("cannot keep the output: {error}")));
+                    self.over = Some(Outcome::DiskFull);
+                    self.stop = Some(Stop {
+                        hardness: STOPPING.len() - 1,
+                        again: Instant::now(),
+                    });
+                }
             }
             Message::Notice(stream, notice) if stream == self.stream => match notice {
                 Notice::Exited(exited) => return Ok(Some(exited)),
@@ -226,7 +249,10 @@ impl Attending<'_> {
                 return Err(ClientError::Failed(failure).into());
             }
             Message::Reply(_, Reply::Usage(usage)) => {
-                if let Seen::Over(limit, detail) = self.disk.judge_unlinked(usage.unlinked_bytes) {
+                self.asked = false;
+                if let Seen::Over(limit, detail) = self.disk.judge_unlinked(&usage)
+                    && self.over.is_none()
+                {
                     self.hits.push((limit, detail));
                     self.over = Some(Outcome::DiskFull);
                     self.stop = Some(Stop {
@@ -282,6 +308,9 @@ impl Attending<'_> {
     fn stop_harder(&mut self, sandbox: &mut Sandbox) -> Result<(), Error> {
         let hardness = self.stop.map_or(0, |stop| stop.hardness);
         let (signal, scope) = STOPPING[hardness];
+        if signal == Signal::KILL {
+            self.killed.get_or_insert_with(Instant::now);
+        }
         sandbox.client().send(&Request::Signal {
             exec: self.stream,
             signal,
@@ -336,6 +365,20 @@ impl Attending<'_> {
             self.over = Some(Outcome::DiskFull);
         }
         let failed = exited.code != Some(0);
+        if refusals.process_refusals > 0 {
+            self.hits.push((
+                Limit::Processes,
+                format!("the kernel refused {}", refusals.process_refusals),
+            ));
+        }
+        let file_size = exited.signal == Some(Signal::FILE_SIZE)
+            // As a shell tells of a child's signal.
+            || exited.code == Some(128 + Signal::FILE_SIZE);
+        if file_size {
+            let allowed = self.limits.file_bytes.unwrap_or_default();
+            self.hits
+                .push((Limit::FileSize, format!("{} allowed", HumanBytes(allowed))));
+        }
         let hit = |limit: Limit| self.hits.iter().any(|(hit, _)| *hit == limit);
         // A fork bomb's first process may well end with success.
         let storm = exited.leftovers.len() >= 32;
@@ -351,10 +394,7 @@ impl Attending<'_> {
             Outcome::CpuLimit
         } else if hit(Limit::Processes) && (failed || storm) {
             Outcome::TooManyProcesses
-        } else if exited.signal == Some(Signal::FILE_SIZE)
-            // As a shell tells of a child's signal.
-            || exited.code == Some(128 + Signal::FILE_SIZE)
-        {
+        } else if file_size {
             Outcome::FileTooLarge
         } else if failed && self.disk.is_file_system_full() {
             Outcome::DiskFull

@@ -88,6 +88,8 @@ pub trait Crossing {
 pub struct Bounds {
     /// A file of more bytes stays behind.
     pub file_bytes: u64,
+    /// All that is read of the layer to tell what changed; what comes later stays behind.
+    pub read_bytes: u64,
     /// The whole patch; the largest changes stay behind until the rest fits.
     pub patch_bytes: u64,
     /// Lines in the list of what stays behind.
@@ -100,6 +102,8 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             file_bytes: 100 << 20,
+            // BOUND: some seconds of hashing; sparse files cost an agent nothing and us this.
+            read_bytes: 2 << 30,
             // BOUND: `git apply` refuses a patch of a gigabyte.
             patch_bytes: 512 << 20,
             omitted_entries: 1000,

@@ -115,6 +115,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    #[error("cannot print")]
+    Print(#[source] io::Error),
     #[error("run `{run}` has no {what}")]
     NotKept { run: String, what: &'static str },
     #[error("cannot wait for the sandbox")]
@@ -142,7 +144,9 @@ impl Error {
             | Self::MakeWorkspace { .. }
             | Self::Durable(_)
             | Self::Journal(_)
-            | Self::WriteFile { .. } => ErrorKind::Unavailable,
+            | Self::WriteFile { .. }
+            | Self::Changes(ChangesError::WritePatch { .. })
+            | Self::Recover(_) => ErrorKind::Unavailable,
             _ => ErrorKind::Internal,
         }
     }
@@ -171,8 +175,11 @@ impl Error {
             _ => {
                 let mut source: Option<&dyn std::error::Error> = Some(self);
                 while let Some(error) = source {
-                    if let Some(io) = error.downcast_ref::<io::Error>()
-                        && io.kind() == io::ErrorKind::StorageFull
+                    let io = error.downcast_ref::<io::Error>();
+                    let sql = error.downcast_ref::<rusqlite::Error>();
+                    if io.is_some_and(|io| io.kind() == io::ErrorKind::StorageFull)
+                        || sql.and_then(rusqlite::Error::sqlite_error_code)
+                            == Some(rusqlite::ErrorCode::DiskFull)
                     {
                         return Some("the disk is full; `ringfence rm` removes runs that are not needed any more".to_owned());
                     }

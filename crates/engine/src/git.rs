@@ -77,3 +77,24 @@ pub enum GitError {
     #[error("could not hide `{}`", path.display())]
     Hide { path: PathBuf, source: io::Error },
 }
+
+/// A path of the index, relative to the folder, for which something holds.
+pub fn tracked_matching(
+    repo: &Repository,
+    holds: impl Fn(&[u8]) -> bool,
+) -> Result<Option<Vec<u8>>, GitError> {
+    let Some((index, _)) = Index::read(repo)? else {
+        return Ok(None);
+    };
+    let below = |path: &[u8]| -> Option<Vec<u8>> {
+        if repo.prefix.is_empty() {
+            return Some(path.to_vec());
+        }
+        let rest = path.strip_prefix(&repo.prefix[..])?;
+        Some(rest.strip_prefix(b"/")?.to_vec())
+    };
+    Ok(index
+        .entries()
+        .filter_map(|entry| below(entry.path))
+        .find(|path| holds(path)))
+}

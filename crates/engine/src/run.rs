@@ -111,6 +111,7 @@ pub fn run(
     })?;
     journal.flush()?;
     store.start_run(id, now_us())?;
+    let reserve = Reserve::make(home, id);
     let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?;
     let mut disk = DiskWatch::new(&workspace.upper(), &request.limits)?;
     let exec = exec(request, &workspace, inputs);
@@ -123,6 +124,7 @@ pub fn run(
         inputs,
         console,
     )?;
+    drop(reserve);
     for (limit, detail) in &attended.hits {
         journal.append(Event::LimitHit {
             limit: *limit,
@@ -130,6 +132,11 @@ pub fn run(
         })?;
     }
     journal.append(exit_event(&attended))?;
+
+    // From here on an interrupt ends this process; the layer stays, and the run is `lost`.
+    if let Some(signals) = inputs.signals {
+        signals.release();
+    }
 
     steps.begin("stop", console)?;
     let grades = sandbox.grades().to_vec();
@@ -139,7 +146,10 @@ pub fn run(
 
     steps.begin("seal", console)?;
     let (sources, set) = workspace.changes()?;
-    let (patch, stats) = render(&sources, &set, &bundle)?;
+    let (patch, stats) = render(&sources, &set, &bundle).inspect_err(|_| {
+        // Half a patch is none, and its room is needed to say so.
+        let _ = fs::remove_file(bundle.join(PATCH));
+    })?;
     journal.append(Event::Seal {
         changed: set.changes.len() as u64,
         omitted: set.omitted.len() as u64,
@@ -160,11 +170,7 @@ pub fn run(
         not_started: attended.not_started.clone(),
         argv: request.argv.clone(),
         folder: ByteText::from(path_bytes(workspace.folder())),
-        changed_files: set
-            .changes
-            .iter()
-            .map(|change| change.path.clone())
-            .collect(),
+        changed_files: changed_files(&set),
         changes: set.changes.clone(),
         omitted: set.omitted.clone(),
         omitted_truncated: set.omitted_truncated,
@@ -270,6 +276,13 @@ fn status(attended: &Attended, set: &ChangeSet) -> RunStatus {
     }
 }
 
+/// Each changed path once; one that changed its type has two changes.
+fn changed_files(set: &ChangeSet) -> Vec<ByteText> {
+    let mut paths: Vec<ByteText> = set.changes.iter().map(|c| c.path.clone()).collect();
+    paths.dedup();
+    paths
+}
+
 /// Refuses to go on where a limit that was asked for is not hard here and must be.
 fn require_hard(request: &RunRequest, sandbox: &Sandbox) -> Result<(), Error> {
     if !request.require_hard {
@@ -285,6 +298,30 @@ fn require_hard(request: &RunRequest, sandbox: &Sandbox) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Room on the disk that the agent cannot take, so that how it ended can be written down.
+struct Reserve(std::path::PathBuf);
+
+/// BOUND: some pages of the store and the journal, and a small patch.
+const RESERVE_BYTES: u64 = 512 << 10;
+
+impl Reserve {
+    fn make(home: &Home, id: RunId) -> Self {
+        let path = home.workspace(id).join("reserve");
+        // A disk that has no room for it will be told of soon enough.
+        if let Ok(file) = fs::File::create_new(&path) {
+            let _ =
+                rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, RESERVE_BYTES);
+        }
+        Self(path)
+    }
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// A patch on disk.

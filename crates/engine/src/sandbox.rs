@@ -57,11 +57,12 @@ impl Sandbox {
     pub fn start(name: &str, spec: &Spec, limits: &Limits) -> Result<Self, SandboxError> {
         let sealed = guest::sealed().map_err(SandboxError::SealGuest)?;
         let cgroup = Cgroup::create(
-            &format!("ringfence-{name}"),
+            &cgroup_name(name),
             &CgroupLimits {
                 memory_bytes: limits.memory_bytes,
-                // The guest and the wardens count as well; the agent's own bound is its rlimit.
-                processes: Some(limits.processes + 16),
+                // The guest and the warden count as well, so that this bound is met first and its
+                // refusals are counted.
+                processes: Some(limits.processes),
             },
         );
         let launched = launch(spec, sealed, cgroup.as_ref())?;
@@ -188,6 +189,15 @@ impl Sandbox {
     }
 }
 
+fn cgroup_name(name: &str) -> String {
+    format!("ringfence-{name}")
+}
+
+/// Removes what a sandbox leaves whose driver was killed; its processes are gone with it.
+pub fn sweep(name: &str) {
+    ringfence_jail::cgroup::sweep(&cgroup_name(name));
+}
+
 /// What holds each limit on this host.
 pub fn grades(limits: &Limits, cgroup: Option<&Cgroup>) -> Vec<Graded> {
     let memory_held = cgroup.is_some_and(Cgroup::holds_memory);
@@ -220,7 +230,7 @@ pub fn grades(limits: &Limits, cgroup: Option<&Cgroup>) -> Vec<Graded> {
                 graded(
                     Limit::Memory,
                     Grade::Watched,
-                    "looked at every 100 ms; can overshoot by what is allocated in between",
+                    "looked at every 100 ms; can overshoot by what is allocated in between, and kernel buffers of sockets and pipes are not counted",
                 )
             },
         ),
@@ -251,7 +261,7 @@ pub fn grades(limits: &Limits, cgroup: Option<&Cgroup>) -> Vec<Graded> {
             graded(
                 Limit::Disk,
                 Grade::Watched,
-                "looked at every 50 ms; can overshoot by what is written in between",
+                "looked at every 50 ms; can overshoot by what is written in between, and by 8 GiB in files that are deleted, closed and still held",
             ),
         ),
         unless_off(

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringfence_model::limits::{HumanBytes, Limit, Limits};
+use ringfence_model::wire;
 
 use crate::changes::measure;
 use crate::error::Error;
@@ -19,6 +20,9 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// as costs a twentieth of the time.
 const COUNT_EVERY: Duration = Duration::from_secs(2);
 const COUNT_SHARE: u32 = 20;
+
+/// BOUND: space that goes without a trace is the sandbox's beyond this much.
+const UNEXPLAINED: u64 = 4 << 30;
 
 /// What is to be done after a look.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,7 +93,18 @@ impl DiskWatch {
         let now_free = free(&self.upper);
         let began = Instant::now();
         let Ok(usage) = measure(self.upper.as_fd()) else {
-            return Seen::Fine;
+            // An agent that moves directories under the count does not count for nothing.
+            let lost = self.first_free.saturating_sub(now_free.0);
+            return match self.bytes {
+                Some(limit) if lost > limit => Seen::Over(
+                    Limit::Disk,
+                    format!(
+                        "{} gone from the disk while the layer could not be counted",
+                        HumanBytes(lost)
+                    ),
+                ),
+                _ => Seen::Fine,
+            };
         };
         self.used = (usage.bytes, usage.inodes);
         self.free = now_free;
@@ -122,19 +137,30 @@ impl DiskWatch {
         }
     }
 
-    /// Judges what the guest said about files without a name.
-    pub fn judge_unlinked(&self, unlinked: u64) -> Seen {
-        match self.bytes {
-            Some(limit) if self.used.0 + unlinked > limit => Seen::Over(
-                Limit::Disk,
-                format!(
-                    "{} held by deleted files, {} allowed",
-                    HumanBytes(unlinked),
-                    HumanBytes(limit)
-                ),
-            ),
-            _ => Seen::Fine,
+    /// Judges what the guest said about files without a name. Where it could not look everywhere,
+    /// what is missing is the sandbox's; where it could, only a large loss is, for others write on
+    /// this disk as well.
+    pub fn judge_unlinked(&self, usage: &wire::Usage) -> Seen {
+        let Some(limit) = self.bytes else {
+            return Seen::Fine;
+        };
+        let lost = self.first_free.saturating_sub(free(&self.upper).0);
+        let lost = lost.saturating_sub(self.used.0);
+        let held = if usage.hidden_processes > 0 || lost > limit.max(UNEXPLAINED) * 2 {
+            lost
+        } else {
+            usage.unlinked_bytes
+        };
+        if self.used.0 + held <= limit {
+            return Seen::Fine;
         }
+        let detail = format!(
+            "{} in files and {} held without a name, {} allowed",
+            HumanBytes(self.used.0),
+            HumanBytes(held),
+            HumanBytes(limit)
+        );
+        Seen::Over(Limit::Disk, detail)
     }
 
     /// Whether the file system itself has no room left.

@@ -21,6 +21,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{OWN, WorkspaceSpec};
+use ringfence_model::ByteText;
 use ringfence_model::changes::{ChangeSet, ObjectHash, WhyOmitted};
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +92,20 @@ impl Workspace {
         let hidden = patterns(&view.hide)?;
         let mut notes = Vec::new();
         let repository = git::discover(&folder.path)?;
+        let tracked = match &repository {
+            Some(repository) => git::tracked_matching(repository, |path| is_hidden(&hidden, path))?,
+            None => None,
+        };
         let objects = match &repository {
+            // What is hidden would be there as an object.
+            Some(_) if tracked.is_some() => {
+                let path = ByteText(tracked.unwrap_or_default());
+                notes.push(format!(
+                    "git does not work inside: `{path}` is hidden and tracked"
+                ));
+                notes.extend(git::hide_git(&folder.path, &mask)?);
+                Vec::new()
+            }
             Some(repository) => {
                 let private = git::build_private(repository, &mask, &format!("/{OWN}/objects"))?;
                 notes.extend(private.notes);
@@ -208,6 +222,9 @@ impl Workspace {
             path: upper.clone(),
             source,
         };
+        // The agent may have closed its own root; its mode does not cross back.
+        let mode = fs::metadata(&upper).map_err(fail)?.permissions().mode() & 0o777 | 0o700;
+        fs::set_permissions(&upper, fs::Permissions::from_mode(mode)).map_err(fail)?;
         Ok(Sources {
             upper: fs::File::open(&upper).map_err(fail)?.into(),
             base: self.folder_fd.try_clone().map_err(fail)?,
@@ -286,7 +303,7 @@ fn is_hidden(hidden: &GlobSet, path: &[u8]) -> bool {
 }
 
 /// Patterns as in a gitignore: one without a slash matches at any depth, case does not matter.
-fn patterns(list: &[String]) -> Result<GlobSet, Error> {
+pub(crate) fn patterns(list: &[String]) -> Result<GlobSet, Error> {
     let mut set = GlobSetBuilder::new();
     let fail = |pattern: &str| {
         let pattern = pattern.to_owned();
@@ -372,9 +389,10 @@ fn make<T>(what: &'static str, path: &Path, result: io::Result<T>) -> Result<T, 
     })
 }
 
-/// The file system's idea of now: its clock ticks more coarsely than ours.
+/// Now, to the nanosecond: what was changed before has an earlier time. What changes within the
+/// file system's next tick may look earlier as well; the agent starts later than that.
 fn now() -> Started {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     Started {
         seconds: time.tv_sec,
         nanoseconds: time.tv_nsec as u32,

@@ -66,6 +66,8 @@ struct Exec {
     deadline: Option<Instant>,
     kill: Option<Kill>,
     bound: Option<Bound>,
+    /// The bounds that the host was told of.
+    told: Vec<Bound>,
     leftovers: Leftovers,
     ended: Option<Ended>,
     last_output: Instant,
@@ -241,10 +243,21 @@ impl Execs {
     /// Does all that can be done now.
     pub fn advance(&mut self, now: Instant, hello: &Hello, connection: &mut Connection) {
         for (&stream, exec) in &mut self.running {
+            let ended_before = exec.ended.is_some();
             exec.read_records();
+            // A command that could not fork any more fails at once, before the next look.
+            if !ended_before
+                && exec
+                    .ended
+                    .as_ref()
+                    .is_some_and(|ended| ended.code != Some(0))
+                && let Some((bound, detail)) = processes::is_crowded(hello)
+            {
+                exec.meet(stream, bound, &detail, connection);
+            }
             exec.feed(stream, connection);
             exec.read_output(stream, now, connection);
-            exec.keep_time(now);
+            exec.keep_time(stream, now, connection);
             let idle = Duration::from_millis(hello.drain_idle_ms);
             if exec.is_over(now, idle) {
                 exec.reported = true;
@@ -277,24 +290,9 @@ impl Execs {
         if first {
             return;
         }
-        let Some((bound, detail)) = self.watchdog.look(hello) else {
-            return;
-        };
-        for (&stream, exec) in &mut self.running {
-            if exec.bound.is_some() {
-                continue;
-            }
-            connection.notice(
-                stream,
-                &Notice::Bound {
-                    bound,
-                    detail: detail.clone(),
-                },
-            );
-            exec.bound = Some(bound);
-            // The kernel already refuses more processes; the others are for us to enforce.
-            if bound != Bound::Processes {
-                exec.kill = Some(Kill::Now);
+        for (bound, detail) in self.watchdog.look(hello) {
+            for (&stream, exec) in &mut self.running {
+                exec.meet(stream, bound, &detail, connection);
             }
         }
     }
@@ -443,10 +441,33 @@ impl Exec {
         }
     }
 
-    fn keep_time(&mut self, now: Instant) {
+    /// A bound is met: it is told once, and what it ends is ended.
+    fn meet(&mut self, stream: u32, bound: Bound, detail: &str, connection: &mut Connection) {
+        if self.told.contains(&bound) || self.reported {
+            return;
+        }
+        self.told.push(bound);
+        connection.notice(
+            stream,
+            &Notice::Bound {
+                bound,
+                detail: detail.to_owned(),
+            },
+        );
+        // The kernel already refuses more processes; the others are for us to enforce.
+        if bound != Bound::Processes && self.bound.is_none() {
+            self.bound = Some(bound);
+            if bound != Bound::Time {
+                self.kill = Some(Kill::Now);
+            }
+        }
+    }
+
+    fn keep_time(&mut self, stream: u32, now: Instant, connection: &mut Connection) {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             self.deadline = None;
-            self.bound = Some(Bound::Time);
+            let seconds = now.saturating_duration_since(self.started).as_secs();
+            self.meet(stream, Bound::Time, &format!("{seconds} s"), connection);
             for pid in processes::descendants(self.warden) {
                 processes::send(pid, Signal::TERM);
             }
@@ -485,7 +506,7 @@ impl Exec {
             .as_ref()
             .expect("only what has ended is reported");
         let mut leftovers = Vec::new();
-        if self.records.is_some() {
+        if self.records.is_some() && ended.not_started.is_none() {
             leftovers = processes::leftovers(self.warden, LEFTOVERS);
         }
         Exited {

@@ -14,9 +14,11 @@ struct Process {
     pid: i32,
     parent: i32,
     threads: u64,
+    /// Its own processor time and that of the children it has waited for.
     ticks: u64,
     resident_pages: u64,
     zombie: bool,
+    stopped: bool,
 }
 
 fn all() -> Vec<Process> {
@@ -45,9 +47,10 @@ fn read(pid: i32) -> Option<Process> {
         pid,
         parent: fields.get(1)?.parse().ok()?,
         threads: number(20)?,
-        ticks: number(14)? + number(15)?,
+        ticks: number(14)? + number(15)? + number(16)? + number(17)?,
         resident_pages: number(24)?,
         zombie: fields.first() == Some(&"Z"),
+        stopped: fields.first() == Some(&"T"),
     })
 }
 
@@ -82,14 +85,22 @@ pub fn send(pid: i32, signal: Signal) {
     }
 }
 
-/// Stops and kills everything below a process; what was forked meanwhile is met by the next call.
-pub fn kill_all(root: i32) {
-    let found = descendants(root);
+/// Stops and kills everything below a warden; what was forked meanwhile is met by the next call.
+/// A warden with nothing left below it goes as well: an agent with its uid may have stopped it.
+pub fn kill_all(warden: i32) {
+    let all = all();
+    let found = below(&all, warden);
     for &pid in &found {
         send(pid, Signal::STOP);
     }
     for &pid in &found {
         send(pid, Signal::KILL);
+    }
+    let stopped = all
+        .iter()
+        .any(|process| process.pid == warden && process.stopped);
+    if stopped {
+        send(warden, Signal::CONT);
     }
 }
 
@@ -123,11 +134,13 @@ pub fn leftovers(warden: i32, bound: usize) -> Vec<Leftover> {
 /// What everything inside uses, files without a name included.
 pub fn usage() -> Usage {
     let all = all();
+    let nameless = nameless(&all);
     Usage {
         processes: all.iter().map(|process| process.threads).sum(),
-        memory_bytes: resident(&all) + nameless(&all, Nameless::Memory) + scratch(),
+        memory_bytes: resident(&all) + nameless.memory + scratch(),
         cpu_ms: all.iter().map(|process| process.ticks).sum::<u64>() * 1000 / ticks_per_second(),
-        unlinked_bytes: nameless(&all, Nameless::Disk),
+        unlinked_bytes: nameless.disk,
+        hidden_processes: nameless.hidden,
     }
 }
 
@@ -166,34 +179,96 @@ fn kib(text: &str, key: &str) -> Option<u64> {
         .map(|kib| kib * 1024)
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Nameless {
-    Memory,
-    Disk,
+/// BOUND: descriptors and mappings looked at in one go; pid 1 has other things to do.
+const LOOKED_AT: usize = 20_000;
+
+/// Files that are open or mapped but have no name.
+#[derive(Default)]
+struct Nameless {
+    /// In memory files.
+    memory: u64,
+    /// In files that were deleted and still hold space.
+    disk: u64,
+    /// Processes that could not be looked at, or not any more within the bound.
+    hidden: u64,
 }
 
-/// Files that are open but have no name: memory files, and deleted ones that still hold space.
-fn nameless(all: &[Process], which: Nameless) -> u64 {
-    let mut seen: BTreeMap<(u64, u64), u64> = BTreeMap::new();
-    for process in all.iter().filter(|process| process.pid != 1) {
-        let directory = format!("/proc/{}/fd", process.pid);
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+fn nameless(all: &[Process]) -> Nameless {
+    let mut seen: BTreeMap<(u64, u64), (bool, u64)> = BTreeMap::new();
+    let mut found = Nameless::default();
+    let mut left = LOOKED_AT;
+    for process in all
+        .iter()
+        .filter(|process| process.pid != 1 && !process.zombie)
+    {
+        let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", process.pid)) else {
+            found.hidden += u64::from(
+                fs::exists(format!("/proc/{}", process.pid)).unwrap_or(false)
+                    && !is_warden(process),
+            );
+            continue;
+        };
+        for entry in entries.flatten() {
+            left = left.saturating_sub(1);
             let Ok(target) = fs::read_link(entry.path()) else {
                 continue;
             };
             let target = target.to_string_lossy();
             let memory = target.starts_with("/memfd:");
-            let deleted = !memory && target.ends_with(" (deleted)");
-            let wanted = match which {
-                Nameless::Memory => memory,
-                Nameless::Disk => deleted,
-            };
-            if wanted && let Ok(metadata) = fs::metadata(entry.path()) {
-                seen.insert((metadata.dev(), metadata.ino()), metadata.blocks() * 512);
+            if (memory || target.ends_with(" (deleted)"))
+                && let Ok(metadata) = fs::metadata(entry.path())
+            {
+                seen.insert(
+                    (metadata.dev(), metadata.ino()),
+                    (memory, metadata.blocks() * 512),
+                );
             }
         }
+        // What is mapped and not open any more: as large as the mapping at most.
+        for line in fs::read_to_string(format!("/proc/{}/maps", process.pid))
+            .unwrap_or_default()
+            .lines()
+        {
+            left = left.saturating_sub(1);
+            if let Some((key, memory, bytes)) = deleted_mapping(line) {
+                seen.entry(key).or_insert((memory, 0)).1 =
+                    seen.get(&key).map_or(bytes, |(_, known)| bytes.max(*known));
+            }
+        }
+        if left == 0 {
+            found.hidden += 1;
+            break;
+        }
     }
-    seen.values().sum()
+    for (memory, bytes) in seen.into_values() {
+        if memory {
+            found.memory += bytes;
+        } else {
+            found.disk += bytes;
+        }
+    }
+    found
+}
+
+/// A child of pid 1 is a warden, which hides itself as pid 1 does.
+fn is_warden(process: &Process) -> bool {
+    process.parent == 1 && process.threads == 1 && process.resident_pages < 1024
+}
+
+/// `begin-end perms offset major:minor inode path (deleted)` of a shared mapping.
+fn deleted_mapping(line: &str) -> Option<((u64, u64), bool, u64)> {
+    if !line.ends_with(" (deleted)") {
+        return None;
+    }
+    let mut fields = line.split_whitespace();
+    let (begin, end) = fields.next()?.split_once('-')?;
+    let shared = fields.next()?.ends_with('s');
+    let (major, minor) = fields.nth(1)?.split_once(':')?;
+    let inode = fields.next()?.parse().ok()?;
+    let memory = fields.next()?.starts_with("/memfd:");
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let device = rustix::fs::makedev(hex(major)? as u32, hex(minor)? as u32);
+    shared.then_some(((device, inode), memory, hex(end)? - hex(begin)?))
 }
 
 /// Memory in the temporary file systems and in System V segments.
@@ -207,74 +282,105 @@ fn scratch() -> u64 {
         .skip(1)
         .filter_map(|line| line.split_whitespace().nth(14)?.parse::<u64>().ok())
         .sum();
-    used("/tmp") + used("/dev/shm") + used("/home/agent") + segments
+    let messages: u64 = fs::read_to_string("/proc/sysvipc/msg")
+        .unwrap_or_default()
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().nth(3)?.parse::<u64>().ok())
+        .sum();
+    used("/tmp") + used("/dev/shm") + used("/home/agent") + segments + messages
+}
+
+/// Page tables: an agent can make them larger than what they map.
+fn page_tables(all: &[Process]) -> u64 {
+    all.iter()
+        .filter_map(|process| fs::read_to_string(format!("/proc/{}/status", process.pid)).ok())
+        .filter_map(|text| kib(&text, "VmPTE:"))
+        .sum()
 }
 
 /// Looks at what is used against the bounds, again and again.
 #[derive(Debug, Default)]
 pub struct Watchdog {
-    /// Processor ticks of processes, the last time each was seen.
-    ticks: BTreeMap<i32, u64>,
-    ticks_of_the_dead: u64,
-    /// The whole machine's shared memory at the first look: growth may be ours.
-    shared_before: Option<u64>,
+    /// The most processor time that was ever seen: the dead take theirs with them.
+    ticks: u64,
+    /// The machine's shared memory and page tables at the first look: growth may be ours.
+    before: Option<u64>,
 }
 
 impl Watchdog {
-    /// The bound that is met, and by how much.
-    pub fn look(&mut self, hello: &Hello) -> Option<(Bound, String)> {
+    /// The bounds that are met, and by how much. Wardens that were stopped go on.
+    pub fn look(&mut self, hello: &Hello) -> Vec<(Bound, String)> {
         let all = all();
-        let shared = fs::read_to_string("/proc/meminfo")
-            .ok()
-            .and_then(|text| kib(&text, "Shmem:"))
-            .unwrap_or(0);
-        let before = *self.shared_before.get_or_insert(shared);
+        for process in all
+            .iter()
+            .filter(|process| process.stopped && process.parent == 1)
+        {
+            send(process.pid, Signal::CONT);
+        }
+        let mut met = Vec::new();
         if let Some(memory) = &hello.memory {
-            let limit = memory.limit_bytes;
-            let mut used = resident(&all) + scratch();
-            if shared.saturating_sub(before) > limit / 8 {
-                used += nameless(&all, Nameless::Memory);
-            }
-            if used > limit {
-                // Shared pages count once: look exactly before anything is ended.
-                used = resident_exact(&all) + scratch() + nameless(&all, Nameless::Memory);
-            }
-            if used > limit {
-                let detail = format!("{} in use, {} allowed", HumanBytes(used), HumanBytes(limit));
-                return Some((Bound::Memory, detail));
-            }
+            met.extend(self.look_at_memory(&all, memory.limit_bytes));
         }
         if let Some(seconds) = hello.cpu_seconds {
-            let used = self.count_ticks(&all) / ticks_per_second();
+            self.ticks = self
+                .ticks
+                .max(all.iter().map(|process| process.ticks).sum());
+            let used = self.ticks / ticks_per_second();
             if used >= seconds {
-                return Some((
+                met.push((
                     Bound::Cpu,
                     format!("{used} s of processor time used, {seconds} s allowed"),
                 ));
             }
         }
-        let threads: u64 = all.iter().map(|process| process.threads).sum();
-        if threads >= hello.processes {
-            let detail = format!(
-                "{threads} processes and threads, {} allowed",
-                hello.processes
-            );
-            return Some((Bound::Processes, detail));
-        }
-        None
+        met.extend(crowd(&all, hello, 0));
+        met
     }
 
-    fn count_ticks(&mut self, all: &[Process]) -> u64 {
-        let now: BTreeMap<i32, u64> = all
-            .iter()
-            .map(|process| (process.pid, process.ticks))
-            .collect();
-        for (pid, ticks) in &self.ticks {
-            if now.get(pid).is_none_or(|again| again < ticks) {
-                self.ticks_of_the_dead += ticks;
-            }
+    fn look_at_memory(&mut self, all: &[Process], limit: u64) -> Option<(Bound, String)> {
+        let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let unowned =
+            kib(&machine, "Shmem:").unwrap_or(0) + kib(&machine, "PageTables:").unwrap_or(0);
+        let growth = unowned.saturating_sub(*self.before.get_or_insert(unowned));
+        let mut used = resident(all) + scratch();
+        if growth > limit / 8 {
+            let nameless = nameless(all);
+            used += page_tables(all);
+            // Where we cannot look, what grew meanwhile is the sandbox's.
+            used += if nameless.hidden > 0 {
+                nameless.memory.max(growth)
+            } else {
+                nameless.memory
+            };
+        } else if used > limit {
+            // Shared pages count once: look exactly before anything is ended.
+            used = resident_exact(all) + scratch();
         }
-        self.ticks = now;
-        self.ticks_of_the_dead + self.ticks.values().sum::<u64>()
+        (used > limit).then(|| {
+            (
+                Bound::Memory,
+                format!("{} in use, {} allowed", HumanBytes(used), HumanBytes(limit)),
+            )
+        })
     }
+}
+
+/// Whether there are as many processes as there may be.
+pub fn is_crowded(hello: &Hello) -> Option<(Bound, String)> {
+    // The leader and what it waited for have just gone.
+    crowd(&all(), hello, 2)
+}
+
+fn crowd(all: &[Process], hello: &Hello, gone: u64) -> Option<(Bound, String)> {
+    let threads: u64 = all.iter().map(|process| process.threads).sum();
+    (threads + gone >= hello.processes).then(|| {
+        (
+            Bound::Processes,
+            format!(
+                "{threads} processes and threads, {} allowed",
+                hello.processes
+            ),
+        )
+    })
 }

@@ -116,6 +116,28 @@ impl Cgroup {
     }
 }
 
+/// Removes a cgroup whose maker was killed, wherever this caller could have made it.
+pub fn sweep(name: &str) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    for line in mounts.lines() {
+        let mut fields = line.split(' ').skip(1);
+        let (Some(place), Some("cgroup" | "cgroup2")) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        for path in own.lines().filter_map(|line| line.splitn(3, ':').nth(2)) {
+            let mut parent = Path::new(place).join(path.trim_start_matches('/'));
+            while parent.starts_with(place) {
+                // Absent in most places; busy where it is somebody's after all.
+                let _ = fs::remove_dir(parent.join(name));
+                if !parent.pop() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
 impl Drop for Cgroup {
     fn drop(&mut self) {
         for place in &self.places {

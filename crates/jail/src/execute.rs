@@ -156,19 +156,29 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
             }
             Err(errno) => Err(errno),
         },
+        Op::Setting { path, value } => {
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            match rustix::fs::openat(CWD, path.as_c_str(), flags, Mode::empty()) {
+                Ok(file) => rustix::io::write(&file, value.as_bytes()).map(drop),
+                // An older kernel does not count it.
+                Err(Errno::NOENT) => Ok(()),
+                Err(errno) => Err(errno),
+            }
+        }
         Op::ReadOnly { path } => {
-            let tree = sys::open_tree(path, Recursive::Yes)?;
+            // Without a detached copy: that would need a mount namespace, of which there may be
+            // none left.
+            rustix::mount::mount_bind_recursive(path.as_c_str(), path.as_c_str())?;
             sys::mount_setattr(
-                tree.as_raw_fd(),
-                c"",
+                libc::AT_FDCWD,
+                path,
                 Recursive::Yes,
                 sys::MOUNT_ATTR_RDONLY
                     | sys::MOUNT_ATTR_NOSUID
                     | sys::MOUNT_ATTR_NODEV
                     | sys::MOUNT_ATTR_NOEXEC,
                 None,
-            )?;
-            sys::move_mount(tree.as_raw_fd(), path)
+            )
         }
         Op::Detach { path } => rustix::mount::unmount(path.as_c_str(), UnmountFlags::DETACH),
         Op::LoopbackUp => sys::loopback_up(),

@@ -102,6 +102,11 @@ pub enum Op {
         path: CString,
         with: CString,
     },
+    /// Bound what this user namespace may take of the machine; absent in older kernels.
+    Setting {
+        path: CString,
+        value: &'static str,
+    },
     /// Make a part of the tree read-only, below included.
     ReadOnly {
         path: CString,
@@ -457,10 +462,33 @@ fn proc(list: &mut List, facts: &HostFacts) {
             with,
         });
     }
+    for (name, value) in SETTINGS {
+        list.push(Op::Setting {
+            path: text(&format!("proc/sys/user/{name}")),
+            value,
+        });
+    }
     list.push(Op::ReadOnly {
         path: text("proc/sys"),
     });
 }
+
+/// What is counted for the caller as well is bounded below what the caller has, and no namespace
+/// can be made: a second wall beside the filter.
+const SETTINGS: &[(&str, &str)] = &[
+    ("max_inotify_instances", "64"),
+    ("max_inotify_watches", "32768"),
+    ("max_fanotify_groups", "0"),
+    ("max_fanotify_marks", "0"),
+    ("max_user_namespaces", "0"),
+    ("max_mnt_namespaces", "0"),
+    ("max_pid_namespaces", "0"),
+    ("max_net_namespaces", "0"),
+    ("max_ipc_namespaces", "0"),
+    ("max_uts_namespaces", "0"),
+    ("max_cgroup_namespaces", "0"),
+    ("max_time_namespaces", "0"),
+];
 
 /// The directories above a path, as far as the list does not make them already.
 fn make_parents(list: &mut List, path: &str) {

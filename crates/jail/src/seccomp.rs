@@ -81,8 +81,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_timerfd_settime, libc::SYS_getitimer, libc::SYS_setitimer,
     // Waiting.
     libc::SYS_ppoll, libc::SYS_pselect6, libc::SYS_epoll_create1, libc::SYS_epoll_ctl,
-    libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_eventfd2, libc::SYS_io_setup,
-    libc::SYS_io_submit, libc::SYS_io_getevents, libc::SYS_io_cancel, libc::SYS_io_destroy,
+    libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_eventfd2,
     // Identity: looking, and the changes that mean nothing without capabilities.
     libc::SYS_getuid, libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getresuid,
     libc::SYS_getresgid, libc::SYS_getgroups, libc::SYS_setuid, libc::SYS_setgid,
@@ -250,6 +249,20 @@ fn refusals() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SeccompError> {
                 when(2, Compare::Ne, NETLINK_ROUTE)?,
             ],
         )?;
+    }
+    // Of the internet protocols the usual ones: others are old code, some loaded on demand.
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let mut others = vec![when(0, Compare::Eq, family as u64)?];
+        for protocol in [
+            0,
+            libc::IPPROTO_ICMP,
+            libc::IPPROTO_TCP,
+            libc::IPPROTO_UDP,
+            libc::IPPROTO_ICMPV6,
+        ] {
+            others.push(when(2, Compare::Ne, protocol as u64)?);
+        }
+        add(libc::SYS_socket, others)?;
     }
     // Only the usual execution domain, and asking for it.
     add(

@@ -48,6 +48,17 @@ impl Signals {
         self.fd.as_fd()
     }
 
+    /// Forgets what has come, and lets what comes from now on end this process as usual.
+    pub fn release(&self) {
+        while self.take().is_some() {}
+        // SAFETY: the set is initialised before it is used, and the call only reads it.
+        unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        }
+    }
+
     /// The next one, if there is one.
     pub fn take(&self) -> Option<i32> {
         let mut record = [0u8; size_of::<libc::signalfd_siginfo>()];

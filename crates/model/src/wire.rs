@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::ByteText;
 use crate::journal::ProbeResult;
 
-/// BOUND: one read of a pipe or file per frame, and small enough to buffer per connection.
-pub const MAX_PAYLOAD: usize = 256 * 1024;
+/// BOUND: the longest command line that a kernel takes, quoted.
+pub const MAX_PAYLOAD: usize = 4 << 20;
 /// Bytes before the payload.
 pub const HEADER: usize = 9;
 
@@ -438,6 +438,8 @@ pub struct Usage {
     pub cpu_ms: u64,
     /// Disk held by files that are open but have no name any more.
     pub unlinked_bytes: u64,
+    /// Processes whose open files could not be looked at.
+    pub hidden_processes: u64,
 }
 
 #[cfg(test)]

@@ -23,14 +23,13 @@ impl Diff {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (home, store) = open()?;
         let run = store.find(&self.run)?;
-        let mut patch = archive::patch(&home, &run)?;
         let mut out = std::io::stdout().lock();
         if out.is_terminal() {
             let mut bytes = Vec::new();
-            std::io::Read::read_to_end(&mut patch, &mut bytes)?;
+            archive::write_patch(&home, &run, &mut bytes)?;
             write!(out, "{}", clean_bytes(&bytes))?;
         } else {
-            std::io::copy(&mut patch, &mut out)?;
+            archive::write_patch(&home, &run, &mut out)?;
         }
         Ok(ExitCode::SUCCESS)
     }

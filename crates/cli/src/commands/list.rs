@@ -9,7 +9,7 @@ use ringfence_model::ByteText;
 use serde_json::json;
 
 use super::open;
-use crate::text::{clean, shorten, time};
+use crate::text::{clean, clean_json, shorten, time};
 
 /// List runs, newest first
 #[derive(Debug, Args)]
@@ -29,8 +29,7 @@ impl List {
         let mut out = std::io::stdout().lock();
         if self.json {
             for run in &runs {
-                serde_json::to_writer(&mut out, &row(run))?;
-                writeln!(out)?;
+                writeln!(out, "{}", clean_json(&serde_json::to_string(&row(run))?))?;
             }
             return Ok(ExitCode::SUCCESS);
         }

@@ -23,7 +23,7 @@ use ringfence_model::outcome::RunStatus;
 
 use super::open;
 use crate::console::{Live, Passing, window_size};
-use crate::text::clean;
+use crate::text::{clean, clean_json};
 
 /// Run a command in a fresh sandbox on a copy of a folder, and keep a patch of what it changed
 ///
@@ -52,9 +52,9 @@ pub struct Run {
     /// What may be written to the workspace, e.g. `10G`, `none`
     #[arg(long, value_name = "SIZE", value_parser = size)]
     disk: Option<Quantity>,
-    /// How many files may be made in the workspace
-    #[arg(long, value_name = "N")]
-    inodes: Option<u64>,
+    /// How many files may be made in the workspace, e.g. `5000`, `none`
+    #[arg(long, value_name = "N", value_parser = size)]
+    inodes: Option<Quantity>,
     /// Processor time of all processes together, e.g. `10m`
     #[arg(long, value_name = "TIME", value_parser = duration)]
     cpu_time: Option<Quantity>,
@@ -146,8 +146,7 @@ impl Run {
         let result = result?;
         if self.json {
             let mut out = std::io::stdout().lock();
-            serde_json::to_writer(&mut out, &result)?;
-            writeln!(out)?;
+            writeln!(out, "{}", clean_json(&serde_json::to_string(&result)?))?;
         } else {
             tell(&result);
         }
@@ -255,8 +254,8 @@ impl Run {
         if let Some(Quantity(disk)) = self.disk {
             limits.disk_bytes = disk;
         }
-        if let Some(inodes) = self.inodes {
-            limits.disk_inodes = Some(inodes);
+        if let Some(Quantity(inodes)) = self.inodes {
+            limits.disk_inodes = inodes;
         }
         if let Some(Quantity(cpu)) = self.cpu_time {
             limits.cpu_seconds = cpu;

@@ -7,7 +7,7 @@ use clap::Args;
 use ringfence_engine::archive;
 
 use super::{list, open};
-use crate::text::{clean, time};
+use crate::text::{clean, clean_json, time};
 
 /// Show what is known of a run
 #[derive(Debug, Args)]
@@ -30,8 +30,7 @@ impl Show {
                 Some(result) => serde_json::to_value(result)?,
                 None => list::row(&run),
             };
-            serde_json::to_writer(&mut out, &value)?;
-            writeln!(out)?;
+            writeln!(out, "{}", clean_json(&serde_json::to_string(&value)?))?;
             return Ok(ExitCode::SUCCESS);
         }
         match archive::result(&home, &run)? {

@@ -4,6 +4,8 @@
 //! Everything that an attack could look for is really there on the host side: secrets in the
 //! environment and in the home, an inherited descriptor of `/`, listening sockets.
 
+mod call;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,8 +22,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub use call::{expect, in_each_mode, patch, said};
+
 /// Nobody's id: no entry in `/etc/passwd`, no subordinate ids, no groups.
-const NOBODY: u32 = 65533;
+pub const NOBODY: u32 = 65533;
 /// What stands in every secret of the environment.
 pub const CANARY: &str = "canary-3f9c2a71";
 
@@ -278,19 +282,7 @@ impl Sandboxed {
         words: &[&str],
     ) -> Result<Output> {
         let mut command = self.program(seconds, &fixture.folder);
-        if is_root() && fixture.mode == Mode::Rootless {
-            command.args([
-                "setpriv",
-                "--clear-groups",
-                "--inh-caps=-all",
-                "--bounding-set=-all",
-            ]);
-            command.args([
-                format!("--reuid={NOBODY}"),
-                format!("--regid={NOBODY}"),
-                "--".into(),
-            ]);
-        }
+        command.args(become_owner(fixture.mode));
         command.args(LEAK_A_DESCRIPTOR);
         if terminal == Terminal::Own {
             command.args(OWN_TERMINAL);
@@ -318,8 +310,14 @@ impl Sandboxed {
 
     fn program(&self, seconds: u32, cwd: &Path) -> Command {
         let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", &seconds.to_string()]);
+        self.surround(&mut command, cwd);
         command
-            .args(["--kill-after=5", &seconds.to_string()])
+    }
+
+    /// The environment of a careless user: full of secrets.
+    fn surround(&self, command: &mut Command, cwd: &Path) {
+        command
             .current_dir(cwd)
             .env_clear()
             .env("PATH", PATH)
@@ -338,7 +336,6 @@ impl Sandboxed {
         ] {
             command.env(name, CANARY);
         }
-        command
     }
 
     fn mark(&self, fixture: &Fixture) -> String {
@@ -384,7 +381,28 @@ const OWN_TERMINAL: [&str; 3] = [
     "import os,pty,sys; kept=pty.openpty(); sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))",
 ];
 
-fn run_quietly(command: &mut Command) -> Result<()> {
+/// The words that make the rest of a command line run as whoever owns the fixtures of a mode.
+fn become_owner(mode: Mode) -> Vec<String> {
+    if !is_root() || mode == Mode::Root {
+        return Vec::new();
+    }
+    let mut words = [
+        "setpriv",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--bounding-set=-all",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    words.extend([
+        format!("--reuid={NOBODY}"),
+        format!("--regid={NOBODY}"),
+        "--".into(),
+    ]);
+    words
+}
+
+pub fn run_quietly(command: &mut Command) -> Result<()> {
     let output = command
         .output()
         .with_context(|| format!("cannot run {command:?}"))?;
@@ -402,18 +420,20 @@ fn finish(command: &mut Command) -> Result<Output> {
         .status()
         .with_context(|| format!("cannot run {command:?}"))?;
     let (stdout, stderr) = (read_back(&mut stdout)?, read_back(&mut stderr)?);
-    let json = stdout
-        .lines()
+    Ok(Output {
+        status,
+        json: last_object(&stdout),
+        stdout,
+        stderr,
+    })
+}
+
+fn last_object(text: &str) -> Option<Value> {
+    text.lines()
         .rev()
         .filter_map(|line| serde_json::from_str::<Value>(line.trim()).ok())
         .find(Value::is_object)
-        .or_else(|| serde_json::from_str(&stdout).ok());
-    Ok(Output {
-        status,
-        stdout,
-        stderr,
-        json,
-    })
+        .or_else(|| serde_json::from_str(text).ok())
 }
 
 fn read_back(file: &mut File) -> Result<String> {

@@ -69,7 +69,10 @@ impl Chain {
             return Ok(());
         }
         let left = self.links.pop().expect("the length was just checked");
-        let below = left.fd.expect("the last link of a chain is always open");
+        // Closed where the way up from below it was lost already: an agent moves directories.
+        let Some(below) = left.fd else {
+            return Err(Errno::STALE.into());
+        };
         let above = self.links.last_mut().expect("the root stays");
         let reopened = match above.fd {
             Some(_) => Ok(()),

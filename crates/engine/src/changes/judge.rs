@@ -52,6 +52,7 @@ pub(super) struct Judge<'a> {
     bounds: &'a Bounds,
     changes: Vec<Change>,
     omissions: Omissions,
+    left_to_read: u64,
 }
 
 impl<'a> Judge<'a> {
@@ -63,6 +64,7 @@ impl<'a> Judge<'a> {
             bounds,
             changes: Vec::new(),
             omissions,
+            left_to_read: bounds.read_bytes,
         }
     }
 
@@ -232,7 +234,11 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn compare(&self, new: Place<'_>, old: Option<Place<'_>>) -> Result<Comparison, ChangesError> {
+    fn compare(
+        &mut self,
+        new: Place<'_>,
+        old: Option<Place<'_>>,
+    ) -> Result<Comparison, ChangesError> {
         let Bounds { file_bytes, .. } = *self.bounds;
         if old.is_some_and(|old| old.meta.kind == Kind::Special) {
             return Ok(Comparison::Stays(WhyOmitted::Special));
@@ -242,6 +248,12 @@ impl<'a> Judge<'a> {
         let compared = file_bytes.saturating_mul(COMPARED_SIZES);
         if largest > file_bytes && !(equal_size && largest <= compared) {
             return Ok(Comparison::Stays(WhyOmitted::TooLarge));
+        }
+        if new.meta.kind != Kind::Symlink {
+            match self.left_to_read.checked_sub(new.meta.size) {
+                Some(left) => self.left_to_read = left,
+                None => return Ok(Comparison::Stays(WhyOmitted::TooLarge)),
+            }
         }
         let content = match self.read(new, Access::Widen) {
             Ok(content) => content,

@@ -182,6 +182,14 @@ fn set_mtime(path: &Path, mtime: Timespec) -> Result<(), GitError> {
     )
 }
 
+/// Removes a file that we made.
+pub(super) fn remove_file(path: &Path) -> Result<(), GitError> {
+    std::fs::remove_file(path).map_err(|source| GitError::Remove {
+        path: path.to_owned(),
+        source,
+    })
+}
+
 /// Creates a directory below the mask, with its parents.
 pub(super) fn create_dirs(path: &Path) -> Result<(), GitError> {
     std::fs::create_dir_all(path).map_err(|source| GitError::CreateDirectory {

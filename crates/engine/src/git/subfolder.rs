@@ -23,6 +23,8 @@ use super::{GitError, Repository, patterns, split};
 
 /// BOUND: reading one tree and writing one commit takes milliseconds.
 const GIT_SECONDS: u64 = 10;
+/// BOUND: packing a sub-folder copies what is there once.
+const PACK_SECONDS: u64 = 60;
 /// BOUND: an object id, or one line of a listing.
 const OUTPUT_BYTES: u64 = 64 << 10;
 
@@ -41,6 +43,7 @@ pub(super) fn build(
         ));
     }
     let objects = repo.common_dir.join("objects");
+    let mounted = builder.objects.mounts.len();
     let Some(places) = builder.objects.add(&objects, &mut builder.notes)? else {
         return Ok(Built::No(
             "its object directory holds foreign files".to_owned(),
@@ -82,7 +85,14 @@ pub(super) fn build(
             "its index could not be cut to the sub-folder".to_owned(),
         ));
     }
-    files::write(&alternates, &builder.objects.inside_text(&places))?;
+    // Its own objects only: the store of the whole repository holds what lies beside the folder.
+    if !take_objects(&private, commit.as_deref())? {
+        return Ok(Built::No(
+            "the objects of the sub-folder could not be copied".to_owned(),
+        ));
+    }
+    files::remove_file(&alternates)?;
+    builder.objects.mounts.truncate(mounted);
     files::write(
         &private.join("info/exclude"),
         &rules_above(
@@ -177,6 +187,31 @@ fn write_index(
     .is_some())
 }
 
+/// Packs what the commit and the index reach into the private directory; false if git failed.
+fn take_objects(private: &Path, commit: Option<&[u8]>) -> Result<bool, GitError> {
+    let revisions = private.join("revisions");
+    let wanted = [commit.unwrap_or_default(), b"\n"].concat();
+    files::write(&revisions, if commit.is_some() { &wanted } else { b"" })?;
+    files::create_dirs(&private.join("objects/pack"))?;
+    let args = [
+        "pack-objects",
+        "-q",
+        "--revs",
+        "--indexed-objects",
+        "--delta-base-offset",
+        "objects/pack/pack",
+    ];
+    let packed = git_reading(
+        private,
+        &args.map(OsStr::new),
+        Some(&revisions),
+        PACK_SECONDS,
+    )
+    .is_some();
+    files::remove_file(&revisions)?;
+    Ok(packed)
+}
+
 /// The rules that hold for the folder from the directories above it, then `own`, rewritten to be
 /// relative to the folder as far as that can be said in a pattern.
 fn rules_above(
@@ -211,6 +246,20 @@ fn rules_above(
 
 /// Runs git on the private directory; its output, or `None` if it failed in whatever way.
 fn git(private: &Path, args: &[&OsStr]) -> Option<Vec<u8>> {
+    git_reading(private, args, None, GIT_SECONDS)
+}
+
+/// The same with a file as its input, and a time.
+fn git_reading(
+    private: &Path,
+    args: &[&OsStr],
+    input: Option<&Path>,
+    seconds: u64,
+) -> Option<Vec<u8>> {
+    let stdin = match input {
+        Some(path) => Stdio::from(std::fs::File::open(path).ok()?),
+        None => Stdio::null(),
+    };
     let mut git_dir = OsString::from("--git-dir=");
     git_dir.push(OsString::from_vec(private.as_os_str().as_bytes().to_vec()));
     let mut child = Command::new("git")
@@ -229,15 +278,12 @@ fn git(private: &Path, args: &[&OsStr]) -> Option<Vec<u8>> {
         .env("GIT_NO_REPLACE_OBJECTS", "1")
         .env("GIT_TERMINAL_PROMPT", "0")
         .current_dir(private)
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .ok()?;
-    let output = read_until(
-        &mut child,
-        Instant::now() + Duration::from_secs(GIT_SECONDS),
-    );
+    let output = read_until(&mut child, Instant::now() + Duration::from_secs(seconds));
     if output.is_none() {
         // It may have ended by itself meanwhile; either way `wait` does not block.
         let _ = child.kill();

@@ -7,7 +7,7 @@ use ringfence_model::limits::Limits;
 use ringfence_model::wire::WindowSize;
 
 use crate::error::Error;
-use crate::workspace::View;
+use crate::workspace::{self, View};
 
 /// Where programs are looked for inside.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -37,6 +37,7 @@ impl RunRequest {
         {
             return Err(Error::NoCommand);
         }
+        workspace::patterns(&self.view.hide)?;
         for (key, value) in &self.env {
             let bad = |bytes: &[u8]| bytes.contains(&0);
             if key.as_bytes().is_empty()

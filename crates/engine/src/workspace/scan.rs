@@ -80,6 +80,7 @@ pub fn scan(
     let mut scanned = Scanned::default();
     let mut open = vec![PathBuf::new()];
     let mut seen = 0u64;
+    let mut aliases = Vec::new();
     while let Some(relative) = open.pop() {
         let directory = folder.join(&relative);
         let entries = match fs::read_dir(&directory) {
@@ -101,6 +102,9 @@ pub fn scan(
             if is_hidden(hidden, path.as_os_str().as_bytes()) {
                 whiteout(folder, mask, &path)?;
                 scanned.hidden += 1;
+                if let Ok(metadata) = entry.metadata() {
+                    aliased(&metadata, &mut aliases);
+                }
                 continue;
             }
             let Ok(metadata) = entry.metadata() else {
@@ -117,7 +121,46 @@ pub fn scan(
             }
         }
     }
+    if !aliases.is_empty() {
+        hide_aliases(folder, mask, &aliases, &mut scanned)?;
+    }
     Ok(scanned)
+}
+
+/// Remembers a hidden file that has other names.
+fn aliased(metadata: &Metadata, aliases: &mut Vec<(u64, u64)>) {
+    if metadata.is_file() && metadata.nlink() > 1 {
+        aliases.push((metadata.dev(), metadata.ino()));
+    }
+}
+
+/// Hides the other names of hidden files.
+fn hide_aliases(
+    folder: &Path,
+    mask: &Path,
+    aliases: &[(u64, u64)],
+    scanned: &mut Scanned,
+) -> Result<(), Error> {
+    let mut open = vec![PathBuf::new()];
+    while let Some(relative) = open.pop() {
+        for entry in fs::read_dir(folder.join(&relative))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let path = relative.join(entry.file_name());
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            if metadata.is_dir() {
+                open.push(path);
+            } else if metadata.nlink() > 1 && aliases.contains(&(metadata.dev(), metadata.ino())) {
+                whiteout(folder, mask, &path)?;
+                scanned.hidden += 1;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn is_socket_or_pipe(metadata: &Metadata) -> bool {
@@ -135,8 +178,8 @@ fn is_foreign(metadata: &Metadata, identity: &Identity) -> bool {
             owner_gid,
             ..
         } => {
-            (metadata.uid() >= length && metadata.uid() != owner_uid)
-                || (metadata.gid() >= length && metadata.gid() != owner_gid)
+            // What is not the owner's is not the agent's either, and could not be worked with.
+            metadata.uid() != owner_uid || (metadata.gid() >= length && metadata.gid() != owner_gid)
         }
     }
 }

@@ -81,6 +81,7 @@ pub(super) fn start(asked: Asked, hello: &Hello) -> io::Result<Exec> {
         deadline: asked.timeout_ms.map(|ms| now + Duration::from_millis(ms)),
         kill: None,
         bound: None,
+        told: Vec::new(),
         leftovers: asked.leftovers,
         ended: None,
         last_output: now,
