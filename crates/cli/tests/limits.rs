@@ -202,7 +202,7 @@ fn r70_processes() -> Result<()> {
         for shell in [
             "while :; do sleep 1000 & done",
             "python3 -c 'import os\nwhile True: os.fork()'",
-            "python3 -c 'import threading\nwhile True: threading.Thread(target=threading.Event().wait).start()'",
+            "python3 -c 'import threading\nwhile True: threading.Thread(target=threading.Event().wait, daemon=True).start()'",
         ] {
             // Rootless nobody counts refusals, and threads are gone with the process that failed.
             if shell.contains("Thread") && fixture.mode == Mode::Rootless {

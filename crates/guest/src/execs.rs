@@ -30,6 +30,9 @@ use ring::Ring;
 
 /// BOUND: how often the processes inside are looked at while a command runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// BOUND: and in its first moments, in which a storm of processes rises and falls.
+const LOOK_FIRST: Duration = Duration::from_millis(20);
+const FIRST: Duration = Duration::from_millis(300);
 /// BOUND: how long a command has to end by itself after SIGTERM.
 const GRACE: Duration = Duration::from_millis(1000);
 /// BOUND: a command that is being killed is looked at this often until nothing of it is left.
@@ -234,8 +237,8 @@ impl Execs {
         if !self.running.is_empty() {
             let since = self
                 .looked
-                .map_or(LOOK_EVERY, |at| now.saturating_duration_since(at));
-            by(LOOK_EVERY.saturating_sub(since));
+                .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+            by(self.look_every(now).saturating_sub(since));
         }
         next
     }
@@ -272,6 +275,15 @@ impl Execs {
         self.look(now, hello, connection);
     }
 
+    fn look_every(&self, now: Instant) -> Duration {
+        let young = |exec: &Exec| now.saturating_duration_since(exec.started) < FIRST;
+        if self.running.values().any(young) {
+            LOOK_FIRST
+        } else {
+            LOOK_EVERY
+        }
+    }
+
     /// Looks at what everything inside uses, and ends what is beyond its bound.
     fn look(&mut self, now: Instant, hello: &Hello, connection: &mut Connection) {
         if self.running.is_empty() {
@@ -280,7 +292,7 @@ impl Execs {
         }
         let due = self
             .looked
-            .is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
+            .is_none_or(|at| now.saturating_duration_since(at) >= self.look_every(now));
         if !due {
             return;
         }
