@@ -1,0 +1,92 @@
+//! The figures: what Ringfence costs, beside its peers, measured in turn in one run.
+//!
+//! ```text
+//! cargo bench -p ringfence --bench figures [-- [--check] [--as-root] NAME…]
+//! ```
+//!
+//! Started as root it becomes an unprivileged user first, because that is who the bounds are for;
+//! `--as-root` stays. With `--check` a figure over its bound is a failure. Peers are looked for in
+//! `PATH`; one that is not there, or does not run here, is named with the reason.
+
+#![allow(clippy::print_stdout, reason = "the table is what a bench is for")]
+
+#[path = "figures/burst.rs"]
+mod burst;
+#[path = "figures/density.rs"]
+mod density;
+#[path = "figures/exec.rs"]
+mod exec;
+#[path = "figures/patch.rs"]
+mod patch;
+#[path = "figures/peers.rs"]
+mod peers;
+#[path = "figures/place.rs"]
+mod place;
+#[path = "figures/sample.rs"]
+mod sample;
+#[path = "figures/start.rs"]
+mod start;
+#[path = "figures/table.rs"]
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+
+use place::Place;
+use table::Table;
+
+/// One figure: its name, and what measures it.
+type Figure = (&'static str, fn(&Place, &mut Table) -> Result<()>);
+
+const FIGURES: &[Figure] = &[
+    ("start", start::in_process),
+    ("cli", start::whole_program),
+    ("exec", exec::measure),
+    ("patch", patch::measure),
+    ("density", density::measure),
+    ("burst", burst::measure),
+];
+
+/// What was typed.
+#[derive(Debug, Default)]
+struct Asked {
+    names: Vec<String>,
+    check: bool,
+    as_root: bool,
+}
+
+fn main() -> Result<ExitCode> {
+    let asked = parse(std::env::args().skip(1))?;
+    if rustix::process::geteuid().is_root() && !asked.as_root {
+        return place::again_unprivileged();
+    }
+    let place = Place::make()?;
+    let mut table = Table::default();
+    for (name, measure) in FIGURES {
+        if asked.names.is_empty() || asked.names.iter().any(|asked| asked == name) {
+            table.begin(name);
+            measure(&place, &mut table).with_context(|| format!("cannot measure `{name}`"))?;
+        }
+    }
+    Ok(if asked.check && table.is_over() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn parse(arguments: impl Iterator<Item = String>) -> Result<Asked> {
+    let mut asked = Asked::default();
+    for argument in arguments {
+        match argument.as_str() {
+            // Cargo says so to every bench.
+            "--bench" => {}
+            "--check" => asked.check = true,
+            "--as-root" => asked.as_root = true,
+            name if FIGURES.iter().any(|(known, _)| *known == name) => asked.names.push(argument),
+            other => bail!("there is no figure `{other}`"),
+        }
+    }
+    Ok(asked)
+}

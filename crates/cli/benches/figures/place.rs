@@ -1,0 +1,225 @@
+//! Where the figures are measured: a small folder, a home of their own, and who does it.
+
+use std::fs;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use ringfence_engine::changes;
+use ringfence_engine::client::Message;
+use ringfence_engine::home::Home;
+use ringfence_engine::ids::RunId;
+use ringfence_engine::sandbox::Sandbox;
+use ringfence_jail::launch::identity_for;
+use ringfence_jail::plan::{Spec, WorkspaceSpec};
+use ringfence_model::ByteText;
+use ringfence_model::limits::Limits;
+use ringfence_model::wire::{Exec, Notice, OutputMode, Request, Stdin};
+use tempfile::TempDir;
+
+/// Tells the second process where the first has put the program.
+const BINARY_VARIABLE: &str = "RINGFENCE_BENCH_BINARY";
+/// BOUND: an id that no distribution gives to a user or a service.
+const UNPRIVILEGED: u32 = 54_321;
+
+/// Runs this same bench once more as somebody without rights. What it needs is copied to where
+/// that user can read it: the build directory may be closed to others.
+pub fn again_unprivileged() -> Result<ExitCode> {
+    let open = tempfile::Builder::new()
+        .permissions(fs::Permissions::from_mode(0o755))
+        .tempdir()?;
+    let own = open.path().join("tmp");
+    fs::create_dir(&own)?;
+    std::os::unix::fs::chown(&own, Some(UNPRIVILEGED), Some(UNPRIVILEGED))?;
+    let bench = open.path().join("figures");
+    let binary = open.path().join("ringfence");
+    for (from, to) in [
+        (std::env::current_exe()?, &bench),
+        (PathBuf::from(env!("CARGO_BIN_EXE_ringfence")), &binary),
+    ] {
+        fs::copy(&from, to).with_context(|| format!("cannot copy `{}`", from.display()))?;
+        fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
+    }
+    let status = Command::new("setpriv")
+        .arg(format!("--reuid={UNPRIVILEGED}"))
+        .arg(format!("--regid={UNPRIVILEGED}"))
+        .arg("--clear-groups")
+        .arg(&bench)
+        .args(std::env::args_os().skip(1))
+        .current_dir(&own)
+        .env("TMPDIR", &own)
+        .env("HOME", &own)
+        .env(BINARY_VARIABLE, &binary)
+        .status()
+        .context("cannot start `setpriv`, which is part of util-linux")?;
+    Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
+}
+
+/// A folder to work on and a home.
+#[derive(Debug)]
+pub struct Place {
+    directory: TempDir,
+    home: Home,
+    binary: PathBuf,
+}
+
+impl Place {
+    pub fn make() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let folder = directory.path().join("folder");
+        fs::create_dir(&folder)?;
+        for number in 0..10 {
+            fs::write(folder.join(format!("file{number}")), "a line\n")?;
+        }
+        let home = Home::open(Some(directory.path().join("home")))?;
+        let binary = std::env::var_os(BINARY_VARIABLE).map_or_else(
+            || PathBuf::from(env!("CARGO_BIN_EXE_ringfence")),
+            PathBuf::from,
+        );
+        Ok(Self {
+            directory,
+            home,
+            binary,
+        })
+    }
+
+    pub fn folder(&self) -> PathBuf {
+        self.directory.path().join("folder")
+    }
+
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// A new directory of this name beside the folder.
+    pub fn beside(&self, name: &str) -> Result<PathBuf> {
+        let path = self.directory.path().join(name);
+        fs::create_dir(&path)?;
+        Ok(path)
+    }
+
+    /// `ringfence run -- true` on the folder.
+    pub fn whole_program(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        command
+            .args(["run", "--", "true"])
+            .current_dir(self.folder())
+            .env("RINGFENCE_HOME", self.home.root());
+        command
+    }
+
+    /// A proven sandbox on the folder, with a layer of its own.
+    pub fn sandbox(&self) -> Result<(Sandbox, Layer)> {
+        let layer = self.layer()?;
+        let mut sandbox = self.start(&layer)?;
+        self.prove(&mut sandbox)?;
+        Ok((sandbox, layer))
+    }
+
+    pub fn layer(&self) -> Result<Layer> {
+        Layer::make(&self.home)
+    }
+
+    pub fn prove(&self, sandbox: &mut Sandbox) -> Result<()> {
+        sandbox.prove(&self.home.canary())?;
+        Ok(())
+    }
+
+    /// A sandbox on the folder that has not proven itself yet.
+    pub fn start(&self, layer: &Layer) -> Result<Sandbox> {
+        let folder = self.folder();
+        let spec = Spec {
+            identity: identity_for(fs::File::open(&folder)?.as_fd())?,
+            hostname: "ringfence".to_owned(),
+            workspace: WorkspaceSpec {
+                lower: vec![self.home.mask(layer.id), folder],
+                layer: self.home.workspace(layer.id),
+                inside: PathBuf::from("/workspace"),
+                objects: Vec::new(),
+            },
+            tmpfs_bytes: 1 << 30,
+        };
+        if let Some((uid, gid)) = rustix::process::geteuid()
+            .is_root()
+            .then(|| spec.identity.agent_on_host())
+        {
+            for path in [self.home.upper(layer.id), self.home.work(layer.id)] {
+                std::os::unix::fs::chown(path, Some(uid), Some(gid))?;
+            }
+        }
+        let limits = Limits::for_host(2 << 30);
+        Ok(Sandbox::start(layer.id.as_str(), &spec, &limits)?)
+    }
+}
+
+/// The layers of one sandbox, removed with it.
+#[derive(Debug)]
+pub struct Layer {
+    id: RunId,
+    parent: fs::File,
+}
+
+impl Layer {
+    fn make(home: &Home) -> Result<Self> {
+        let id = RunId::random()?;
+        for path in [
+            home.workspace(id),
+            home.upper(id),
+            home.work(id),
+            home.mask(id),
+        ] {
+            fs::create_dir(path)?;
+        }
+        Ok(Self {
+            id,
+            parent: fs::File::open(home.workspaces())?,
+        })
+    }
+
+    pub fn remove(self) -> Result<()> {
+        changes::remove_tree(self.parent.as_fd(), self.id.as_str().as_bytes())?;
+        Ok(())
+    }
+}
+
+/// Runs `/bin/true` in a sandbox, until its end has been told.
+pub fn exec_true(sandbox: &mut Sandbox) -> Result<()> {
+    let client = sandbox.client();
+    let asked = client.send(&Request::Exec(Exec {
+        argv: vec![ByteText::from("/bin/true")],
+        env: Vec::new(),
+        cwd: ByteText::from("/workspace"),
+        stdin: Stdin::Empty,
+        terminal: None,
+        timeout_ms: None,
+        output: OutputMode::Attached,
+    }))?;
+    loop {
+        if let Some(Message::Notice(stream, Notice::Exited(exited))) = client.next(None)?
+            && stream == asked
+        {
+            ensure!(exited.code == Some(0), "/bin/true ended with {exited:?}");
+            return Ok(());
+        }
+    }
+}
+
+/// Runs a program outside to its end; nobody reads what it says.
+pub fn outside(command: &mut Command) -> Result<()> {
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+/// The names in a directory.
+pub fn names(directory: &Path) -> Result<Vec<std::ffi::OsString>> {
+    Ok(fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.file_name()))
+        .collect::<std::io::Result<_>>()?)
+}
