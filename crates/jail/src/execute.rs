@@ -139,23 +139,13 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
             )?;
             sys::mount_setattr(libc::AT_FDCWD, path, Recursive::No, *attributes, None)
         }
-        Op::Mask { path, with } => match sys::open_tree(with, Recursive::No) {
-            Ok(tree) => {
-                sys::mount_setattr(
-                    tree.as_raw_fd(),
-                    c"",
-                    Recursive::No,
-                    sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOEXEC,
-                    None,
-                )?;
-                match sys::move_mount(tree.as_raw_fd(), path) {
-                    // Entries of /proc come and go with modules.
-                    Err(Errno::NOENT) => Ok(()),
-                    other => other,
-                }
+        Op::Mask { path, with } => {
+            match rustix::mount::mount_bind(with.as_c_str(), path.as_c_str()) {
+                // Entries of /proc come and go with modules.
+                Err(Errno::NOENT) => Ok(()),
+                other => other,
             }
-            Err(errno) => Err(errno),
-        },
+        }
         Op::Setting { path, value } => {
             let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
             match rustix::fs::openat(CWD, path.as_c_str(), flags, Mode::empty()) {

@@ -97,7 +97,8 @@ pub enum Op {
         options: CString,
         attributes: u64,
     },
-    /// Put an empty, unreadable file or directory over a path.
+    /// Put an empty, unreadable file or directory over a path; it is a read-only mount, and its
+    /// copies are as well.
     Mask {
         path: CString,
         with: CString,
@@ -304,6 +305,10 @@ fn own_directory(list: &mut List) {
         path: own("hollow"),
         mode: 0,
     });
+    // Mounts of their own, so that everything masked with them is as read-only as they are.
+    for name in ["void", "hollow"] {
+        list.push(Op::ReadOnly { path: own(name) });
+    }
 }
 
 fn own(name: &str) -> CString {
