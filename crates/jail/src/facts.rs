@@ -204,6 +204,8 @@ fn describe(path: &Path, content: Content) -> io::Result<Option<Item>> {
     }
     let mut bytes = Vec::new();
     if content == Content::Read {
+        // One more than it has, so that its end is seen without growing.
+        bytes.reserve_exact(metadata.len() as usize + 1);
         let file = fs::OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
