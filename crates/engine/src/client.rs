@@ -10,11 +10,15 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use ringfence_model::wire::{self, Failure, Kind, Notice, Reply, Request};
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 /// BOUND: how long the guest may take to answer; it answers at once or is gone.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// BOUND: read at once.
+const CHUNK: usize = 65536;
 
 /// What went wrong between host and guest.
 #[derive(Debug, thiserror::Error)]
@@ -172,10 +176,10 @@ impl Client {
 
     /// Reads what is there and queues the messages in it. Waits if nothing is there.
     pub fn receive(&mut self) -> Result<(), ClientError> {
-        let mut chunk = [0u8; 65536];
-        match rustix::io::read(&self.socket, &mut chunk) {
+        self.buffer.reserve(CHUNK);
+        match rustix::io::read(&self.socket, spare_capacity(&mut self.buffer)) {
             Ok(0) | Err(Errno::CONNRESET) => return Err(ClientError::Gone),
-            Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
+            Ok(_) => {}
             Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(ClientError::Talk(errno.into())),
         }

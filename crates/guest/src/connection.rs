@@ -5,10 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use ringfence_model::wire::{self, Kind, Notice, Reply, Request};
+use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
 /// BOUND: beyond this much unsent output, commands are not read from until the host has caught up.
 const HIGH_WATER: usize = 1 << 20;
+
+/// BOUND: read at once, from the socket or from a command. Never zeroed and never on the stack:
+/// after a fork, each page written is one that the kernel must copy first.
+pub const CHUNK: usize = 65536;
 
 /// One request as it came.
 #[derive(Debug)]
@@ -53,10 +58,10 @@ impl Connection {
 
     /// Reads what is there; `None` when the host is gone.
     pub fn receive(&mut self) -> io::Result<Option<Vec<Incoming>>> {
-        let mut chunk = [0u8; 65536];
-        match rustix::io::read(&self.socket, &mut chunk) {
+        self.incoming.reserve(CHUNK);
+        match rustix::io::read(&self.socket, spare_capacity(&mut self.incoming)) {
             Ok(0) => return Ok(None),
-            Ok(count) => self.incoming.extend_from_slice(&chunk[..count]),
+            Ok(_) => {}
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -19,11 +19,12 @@ use ringfence_model::wire::{
     Bound, Exec as Asked, Exited, Failure, Hello, Kind, Leftovers, Notice, Reply, SignalScope,
     WindowSize,
 };
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-use crate::connection::Connection;
+use crate::connection::{CHUNK, Connection};
 use crate::failure;
 use crate::processes::{self, Watchdog};
 use ring::Ring;
@@ -48,6 +49,8 @@ pub struct Execs {
     running: BTreeMap<u32, Exec>,
     watchdog: Watchdog,
     looked: Option<Instant>,
+    /// What was read last.
+    chunk: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -245,6 +248,7 @@ impl Execs {
 
     /// Does all that can be done now.
     pub fn advance(&mut self, now: Instant, hello: &Hello, connection: &mut Connection) {
+        self.chunk.reserve(CHUNK);
         for (&stream, exec) in &mut self.running {
             let ended_before = exec.ended.is_some();
             exec.read_records();
@@ -259,7 +263,7 @@ impl Execs {
                 exec.meet(stream, bound, &detail, connection);
             }
             exec.feed(stream, connection);
-            exec.read_output(stream, now, connection);
+            exec.read_output(stream, now, &mut self.chunk, connection);
             exec.keep_time(stream, now, connection);
             let idle = Duration::from_millis(hello.drain_idle_ms);
             if exec.is_over(now, idle) {
@@ -425,8 +429,13 @@ impl Exec {
     }
 
     /// Takes what the command wrote, one read of each stream at a time.
-    fn read_output(&mut self, stream: u32, now: Instant, connection: &mut Connection) {
-        let mut chunk = [0u8; 65536];
+    fn read_output(
+        &mut self,
+        stream: u32,
+        now: Instant,
+        chunk: &mut Vec<u8>,
+        connection: &mut Connection,
+    ) {
         for kind in [Kind::Output, Kind::ErrorOutput] {
             let output = if kind == Kind::Output {
                 &mut self.stdout
@@ -437,15 +446,15 @@ impl Exec {
             if !connection.has_room() {
                 return;
             }
-            match rustix::io::read(&*fd, &mut chunk) {
+            chunk.clear();
+            match rustix::io::read(&*fd, spare_capacity(chunk)) {
                 // A terminal says EIO when nobody holds its other side.
                 Ok(0) | Err(Errno::IO) => *output = None,
-                Ok(count) => {
+                Ok(_) => {
                     self.last_output = now;
-                    let bytes = &chunk[..count];
-                    self.ring.push(kind, bytes);
+                    self.ring.push(kind, chunk);
                     if self.attached {
-                        connection.data(kind, stream, bytes);
+                        connection.data(kind, stream, chunk);
                     }
                 }
                 Err(_) => {}
