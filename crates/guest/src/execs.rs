@@ -76,6 +76,8 @@ struct Exec {
     told: Vec<Bound>,
     leftovers: Leftovers,
     ended: Option<Ended>,
+    /// The warden says that the leader left nothing running.
+    alone: bool,
     last_output: Instant,
     reported: bool,
 }
@@ -363,7 +365,9 @@ impl Exec {
                     signal,
                     cpu_us,
                     peak_kib,
+                    alone,
                 }) if self.ended.is_none() => {
+                    self.alone = alone;
                     self.end(code, signal, None, cpu_us / 1000, peak_kib * 1024);
                 }
                 _ => {}
@@ -527,7 +531,7 @@ impl Exec {
             .as_ref()
             .expect("only what has ended is reported");
         let mut leftovers = Vec::new();
-        if self.records.is_some() && ended.not_started.is_none() {
+        if self.records.is_some() && !self.alone && ended.not_started.is_none() {
             leftovers = processes::leftovers(self.warden, LEFTOVERS);
         }
         Exited {

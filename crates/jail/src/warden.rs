@@ -64,6 +64,8 @@ pub enum Record {
         signal: Option<i32>,
         cpu_us: u64,
         peak_kib: u64,
+        /// Nothing else of the exec was left at that moment.
+        alone: bool,
     },
 }
 
@@ -86,14 +88,16 @@ impl Record {
                 code: Some(code),
                 cpu_us,
                 peak_kib,
+                alone,
                 ..
-            } => (3, code, 0, cpu_us, peak_kib),
+            } => (3, code, i32::from(alone), cpu_us, peak_kib),
             Self::Ended {
                 signal,
                 cpu_us,
                 peak_kib,
+                alone,
                 ..
-            } => (4, signal.unwrap_or(0), 0, cpu_us, peak_kib),
+            } => (4, signal.unwrap_or(0), i32::from(alone), cpu_us, peak_kib),
         };
         let mut out = [0; RECORD];
         out[0] = kind;
@@ -131,12 +135,14 @@ impl Record {
                 signal: None,
                 cpu_us: long(16),
                 peak_kib: long(24),
+                alone: number(8) == 1,
             },
             4 => Self::Ended {
                 code: None,
                 signal: Some(number(4)),
                 cpu_us: long(16),
                 peak_kib: long(24),
+                alone: number(8) == 1,
             },
             _ => return None,
         })
@@ -215,6 +221,7 @@ fn reap(leader: i32, records: RawFd) -> ! {
                     signal: (!exited).then(|| libc::WTERMSIG(status)),
                     cpu_us: cpu(usage.ru_utime) + cpu(usage.ru_stime),
                     peak_kib: usage.ru_maxrss as u64,
+                    alone: is_childless(),
                 },
             );
         }
@@ -222,6 +229,14 @@ fn reap(leader: i32, records: RawFd) -> ! {
             sys::exit_now(0);
         }
     }
+}
+
+/// Whether nothing is left to be waited for, not even what has ended already.
+fn is_childless() -> bool {
+    let looking = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the kernel takes a null pointer for "tell me nothing"; nothing is reaped.
+    let result = unsafe { libc::waitid(libc::P_ALL, 0, std::ptr::null_mut(), looking) };
+    result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
 }
 
 fn reset_signals() {

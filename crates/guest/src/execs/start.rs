@@ -84,6 +84,7 @@ pub(super) fn start(asked: Asked, hello: &Hello) -> io::Result<Exec> {
         told: Vec::new(),
         leftovers: asked.leftovers,
         ended: None,
+        alone: false,
         last_output: now,
         reported: false,
     })
