@@ -176,6 +176,28 @@ pub(crate) unsafe fn fork_single_threaded() -> io::Result<Option<i32>> {
     }
 }
 
+/// Starts a process that runs `body` in this one's memory, on a stack of its own. This process
+/// sleeps until the new one has executed a program or ended, so that nothing of it is copied.
+///
+/// # Safety
+/// The calling process must have one thread, and `body` must not return or unwind: it ends in exec
+/// or in an exit. `argument` is what `body` takes.
+pub(crate) unsafe fn spawn_in_place(
+    body: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> io::Result<i32> {
+    // BOUND: what preparing a command needs, many times over.
+    let mut stack = vec![0u128; 256 * 1024 / size_of::<u128>()];
+    let top = stack.as_mut_ptr_range().end;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack is aligned, grows down from its end and outlives the child's use of it,
+    // because the call returns only when the child has left this memory.
+    match unsafe { libc::clone(body, top.cast(), flags, argument) } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(pid),
+    }
+}
+
 /// Ends the process at once.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: _exit runs no handlers and does not return.

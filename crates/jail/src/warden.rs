@@ -174,10 +174,10 @@ pub fn start(command: Command) -> io::Result<Warden> {
 fn be_warden(command: &Command, records: RawFd) -> ! {
     let _ = sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
     reset_signals();
-    // SAFETY: this process has one thread.
-    let leader = match unsafe { sys::fork_single_threaded() } {
-        Ok(None) => be_leader(command, records),
-        Ok(Some(pid)) => pid,
+    let mut leader = Leader { command, records };
+    // SAFETY: this process has one thread, and `lead` takes a `Leader` and does not return.
+    let leader = match unsafe { sys::spawn_in_place(lead, (&raw mut leader).cast()) } {
+        Ok(pid) => pid,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
             say(
@@ -250,6 +250,18 @@ fn reset_signals() {
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
+}
+
+/// What the leader is told.
+struct Leader<'a> {
+    command: &'a Command,
+    records: RawFd,
+}
+
+extern "C" fn lead(told: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the warden gives a `Leader`, and sleeps for as long as it is used.
+    let told = unsafe { &*told.cast::<Leader<'_>>() };
+    be_leader(told.command, told.records)
 }
 
 /// The leader: its own session, streams, limits and identity, and then the program.
