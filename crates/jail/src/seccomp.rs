@@ -1,12 +1,14 @@
-//! Which system calls exist inside: commented data, and the two filters made of it.
+//! Which system calls exist inside: commented data, and the three filters made of it.
 //!
 //! The first filter is an allowlist: a call that is not named answers `ENOSYS`, as on an older
 //! kernel, so that programs fall back and what the kernel learns tomorrow is closed today. Numbers
 //! of the x32 interface are not named and therefore closed; another architecture kills. The second
 //! filter answers `EPERM` for calls that programs know and must not have, and for bad arguments of
-//! calls that are fine otherwise.
+//! calls that are fine otherwise. The third answers `ENOSYS` to `clone` with a namespace in it.
 
-use std::collections::BTreeMap;
+mod allowlist;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use libc::c_long;
 use seccompiler::{
@@ -162,56 +164,59 @@ const PR_SET_MM: u64 = 35;
 const SECCOMP_FILTER_FLAG_NEW_LISTENER: u64 = 8;
 const GUEST_PID: u64 = 1;
 
-/// The two programs, ready to be installed.
+/// The programs, ready to be installed.
 #[derive(Debug)]
 pub struct Filters {
     allow: BpfProgram,
     refuse: BpfProgram,
+    clone: BpfProgram,
 }
 
 impl Filters {
-    /// Builds both.
+    /// Builds all.
     pub fn build() -> Result<Self, SeccompError> {
         let arch =
             TargetArch::try_from(std::env::consts::ARCH).map_err(|_| SeccompError::Architecture)?;
-        let allowed = ALLOWED
-            .iter()
-            .chain(ALLOWED_HERE)
-            .map(|&call| (call, Vec::new()));
-        let mut allow: BTreeMap<i64, Vec<SeccompRule>> = allowed.collect();
-        // A call that the other filter refuses must reach its word; the stricter one would win.
-        for &call in REFUSED.iter().chain(REFUSED_HERE) {
-            allow.insert(call, Vec::new());
-        }
-        allow.insert(
-            libc::SYS_clone,
-            vec![rule(vec![when_long(
-                0,
-                Compare::MaskedEq(NAMESPACE_FLAGS),
-                0,
-            )?])?],
-        );
         Ok(Self {
-            allow: compile(
-                allow,
-                SeccompAction::Errno(libc::ENOSYS as u32),
-                SeccompAction::Allow,
-                arch,
-            )?,
+            allow: allowlist::program(&passing().collect::<BTreeSet<u32>>()),
             refuse: compile(
                 refusals()?,
                 SeccompAction::Allow,
                 SeccompAction::Errno(libc::EPERM as u32),
                 arch,
             )?,
+            clone: compile(
+                BTreeMap::from([(libc::SYS_clone, namespaces()?)]),
+                SeccompAction::Allow,
+                SeccompAction::Errno(libc::ENOSYS as u32),
+                arch,
+            )?,
         })
     }
 
-    /// Installs both on this process and everything that it starts.
+    /// Installs all on this process and everything that it starts.
     pub fn install(&self) -> Result<(), SeccompError> {
-        seccompiler::apply_filter(&self.allow).map_err(SeccompError::Install)?;
-        seccompiler::apply_filter(&self.refuse).map_err(SeccompError::Install)
+        for filter in [&self.allow, &self.refuse, &self.clone] {
+            seccompiler::apply_filter(filter).map_err(SeccompError::Install)?;
+        }
+        Ok(())
     }
+}
+
+/// The numbers that the allowlist lets pass: what is allowed, and what the second filter has a
+/// word for, which a stricter answer here would hide.
+fn passing() -> impl Iterator<Item = u32> {
+    let lists = [ALLOWED, ALLOWED_HERE, REFUSED, REFUSED_HERE];
+    lists.into_iter().flatten().map(|&call| call as u32)
+}
+
+/// One rule for each namespace that `clone` could make.
+fn namespaces() -> Result<Vec<SeccompRule>, SeccompError> {
+    (0..u64::BITS)
+        .map(|bit| 1 << bit)
+        .filter(|flag| NAMESPACE_FLAGS & flag != 0)
+        .map(|flag| rule(vec![when_long(0, Compare::MaskedEq(flag), flag)?]))
+        .collect()
 }
 
 /// What answers `EPERM`: whole calls, and arguments of calls that are fine otherwise.
