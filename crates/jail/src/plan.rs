@@ -413,10 +413,12 @@ fn workspace(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError
     list.attach_next(text(&layer));
     make_parents(list, inside);
     list.directory(inside, 0o755);
+    // `volatile`: the end of a sandbox does not sync the whole file system below the layer, and no
+    // agent can make the host's disk busy with syncs. What must last, the bundle, is synced by us.
     list.push(Op::Overlay {
         path: text(inside),
         options: text(&format!(
-            "lowerdir={},upperdir={layer}/upper,workdir={layer}/work,userxattr",
+            "lowerdir={},upperdir={layer}/upper,workdir={layer}/work,userxattr,volatile",
             lower.join(":")
         )),
         attributes: LAYER_ATTRIBUTES,
