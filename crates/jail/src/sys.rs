@@ -432,17 +432,33 @@ pub fn become_subject_of(signal: i32) -> io::Result<()> {
     Ok(prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong)?)
 }
 
-/// Ignores broken pipes and terminal stops, and lets the kernel reap every child.
+/// What the guest ignores.
+const IGNORED: [libc::c_int; 5] = [
+    libc::SIGPIPE,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGHUP,
+    libc::SIGCHLD,
+];
+
+/// Ignores broken pipes and terminal stops, and lets the kernel reap every child. All other
+/// signals are as if nobody had ever changed them, whatever the host's process ignored.
 pub fn ignore_signals() {
-    for signal in [
-        libc::SIGPIPE,
-        libc::SIGTTIN,
-        libc::SIGTTOU,
-        libc::SIGHUP,
-        libc::SIGCHLD,
-    ] {
+    for signal in 1..65 {
+        // SAFETY: the default disposition is valid for every signal; the few that refuse it do.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    for signal in IGNORED {
         // SAFETY: SIG_IGN is a valid disposition for these signals.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Takes back what `ignore_signals` did, in a process that was forked from the guest.
+pub(crate) fn heed_signals() {
+    for signal in IGNORED {
+        // SAFETY: the default disposition is valid for these signals.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 

@@ -240,10 +240,7 @@ fn is_childless() -> bool {
 }
 
 fn reset_signals() {
-    for signal in 1..65 {
-        // SAFETY: the default disposition is valid for every signal; the few that refuse it do.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
+    sys::heed_signals();
     // SAFETY: an empty set is made and installed.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
