@@ -215,7 +215,7 @@ impl Workspace {
     }
 
     /// Where the change set is read from.
-    fn sources(&self) -> Result<Sources, Error> {
+    pub fn sources(&self) -> Result<Sources, Error> {
         let upper = self.upper();
         let fail = |source: io::Error| Error::MakeWorkspace {
             what: "open",
@@ -242,7 +242,7 @@ impl Workspace {
     }
 
     /// Which changed paths cross back.
-    fn rules(&self, sources: &Sources) -> Result<Rules<'_>, Error> {
+    pub fn rules(&self, sources: &Sources) -> Result<Rules<'_>, Error> {
         let ignore = IgnoreRules::load(
             self.repository.as_ref(),
             sources.upper.as_fd(),
@@ -267,7 +267,7 @@ pub enum Ignored {
 
 /// The rules of one run.
 #[derive(Debug)]
-struct Rules<'a> {
+pub struct Rules<'a> {
     hidden: &'a GlobSet,
     ignore: IgnoreRules,
     ignored: Ignored,

@@ -16,7 +16,7 @@ use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{Spec, WorkspaceSpec};
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
-use ringfence_model::wire::{Exec, Notice, OutputMode, Request, Stdin};
+use ringfence_model::wire::{Exec, Leftovers, Notice, OutputMode, Request, Stdin};
 use tempfile::TempDir;
 
 /// Tells the second process where the first has put the program.
@@ -195,6 +195,7 @@ pub fn exec_true(sandbox: &mut Sandbox) -> Result<()> {
         terminal: None,
         timeout_ms: None,
         output: OutputMode::Attached,
+        leftovers: Leftovers::Keep,
     }))?;
     loop {
         if let Some(Message::Notice(stream, Notice::Exited(exited))) = client.next(None)?
