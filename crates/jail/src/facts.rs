@@ -6,8 +6,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// System directories that the sandbox sees, where the host has them. An allowlist: what is not
 /// named here does not exist inside.
@@ -110,9 +112,21 @@ pub enum MaskType {
 }
 
 impl HostFacts {
-    /// Looks at this host.
-    pub fn gather() -> io::Result<Self> {
-        Self::gather_below(Path::new("/"))
+    /// Looks at this host, or gives what was seen a moment ago: a burst of sandboxes is planned on
+    /// one look.
+    pub fn gather() -> io::Result<Arc<Self>> {
+        // BOUND: an update of the system is noticed by the next sandbox but those of this moment.
+        const FRESH: Duration = Duration::from_secs(1);
+        static SEEN: Mutex<Option<(Instant, Arc<HostFacts>)>> = Mutex::new(None);
+        let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*seen {
+            Some((at, facts)) if at.elapsed() < FRESH => Ok(Arc::clone(facts)),
+            _ => {
+                let facts = Arc::new(Self::gather_below(Path::new("/"))?);
+                *seen = Some((Instant::now(), Arc::clone(&facts)));
+                Ok(facts)
+            }
+        }
     }
 
     fn gather_below(root: &Path) -> io::Result<Self> {
@@ -160,6 +174,11 @@ impl HostFacts {
                 continue;
             };
             if kind.is_symlink() {
+                continue;
+            }
+            // What only the machine's root may read, nobody inside can: no id inside is his.
+            let closed = |m: fs::Metadata| m.uid() == 0 && m.permissions().mode() & 0o077 == 0;
+            if entry.metadata().is_ok_and(closed) {
                 continue;
             }
             let mask = if kind.is_dir() {

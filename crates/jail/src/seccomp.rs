@@ -1,14 +1,14 @@
-//! Which system calls exist inside: commented data, and the three filters made of it.
+//! Which system calls exist inside: commented data, and the two filters made of it.
 //!
-//! The first filter is an allowlist: a call that is not named answers `ENOSYS`, as on an older
-//! kernel, so that programs fall back and what the kernel learns tomorrow is closed today. Numbers
-//! of the x32 interface are not named and therefore closed; another architecture kills. The second
-//! filter answers `EPERM` for calls that programs know and must not have, and for bad arguments of
-//! calls that are fine otherwise. The third answers `ENOSYS` to `clone` with a namespace in it.
+//! The first filter goes by the number of a call. What is allowed passes; what programs know and
+//! must not have answers `EPERM`; everything else answers `ENOSYS`, as on an older kernel, so that
+//! programs fall back and what the kernel learns tomorrow is closed today. Numbers of the x32
+//! interface are not named and therefore closed; another architecture kills. The second filter
+//! answers `EPERM` to bad arguments of calls that are fine otherwise.
 
 mod allowlist;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use libc::c_long;
 use seccompiler::{
@@ -167,9 +167,8 @@ const GUEST_PID: u64 = 1;
 /// The programs, ready to be installed.
 #[derive(Debug)]
 pub struct Filters {
-    allow: BpfProgram,
-    refuse: BpfProgram,
-    clone: BpfProgram,
+    numbers: BpfProgram,
+    arguments: BpfProgram,
 }
 
 impl Filters {
@@ -178,58 +177,56 @@ impl Filters {
         let arch =
             TargetArch::try_from(std::env::consts::ARCH).map_err(|_| SeccompError::Architecture)?;
         Ok(Self {
-            allow: allowlist::program(&passing().collect::<BTreeSet<u32>>()),
-            refuse: compile(
+            numbers: allowlist::program(&answers()),
+            arguments: compile(
                 refusals()?,
                 SeccompAction::Allow,
                 SeccompAction::Errno(libc::EPERM as u32),
                 arch,
             )?,
-            clone: compile(
-                BTreeMap::from([(libc::SYS_clone, namespaces()?)]),
-                SeccompAction::Allow,
-                SeccompAction::Errno(libc::ENOSYS as u32),
-                arch,
-            )?,
         })
     }
 
-    /// Installs all on this process and everything that it starts.
+    /// Installs both on this process and everything that it starts.
     pub fn install(&self) -> Result<(), SeccompError> {
-        for filter in [&self.allow, &self.refuse, &self.clone] {
+        for filter in [&self.numbers, &self.arguments] {
             seccompiler::apply_filter(filter).map_err(SeccompError::Install)?;
         }
         Ok(())
     }
 }
 
-/// The numbers that the allowlist lets pass: what is allowed, and what the second filter has a
-/// word for, which a stricter answer here would hide.
-fn passing() -> impl Iterator<Item = u32> {
-    let lists = [ALLOWED, ALLOWED_HERE, REFUSED, REFUSED_HERE];
-    lists.into_iter().flatten().map(|&call| call as u32)
-}
-
-/// One rule for each namespace that `clone` could make.
-fn namespaces() -> Result<Vec<SeccompRule>, SeccompError> {
-    (0..u64::BITS)
-        .map(|bit| 1 << bit)
-        .filter(|flag| NAMESPACE_FLAGS & flag != 0)
-        .map(|flag| rule(vec![when_long(0, Compare::MaskedEq(flag), flag)?]))
+/// The answer to each call that has one of its own.
+fn answers() -> BTreeMap<u32, u32> {
+    let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let with = |lists: [&'static [c_long]; 2], answer: u32| {
+        lists
+            .into_iter()
+            .flatten()
+            .map(move |&call| (call as u32, answer))
+    };
+    with([ALLOWED, ALLOWED_HERE], libc::SECCOMP_RET_ALLOW)
+        .chain(with([REFUSED, REFUSED_HERE], refused))
         .collect()
 }
 
-/// What answers `EPERM`: whole calls, and arguments of calls that are fine otherwise.
+/// Arguments that answer `EPERM`.
 fn refusals() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SeccompError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED
-        .iter()
-        .chain(REFUSED_HERE)
-        .map(|&call| (call, Vec::new()))
-        .collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let mut add = |call: c_long, conditions: Vec<SeccompCondition>| -> Result<(), SeccompError> {
         rules.entry(call).or_default().push(rule(conditions)?);
         Ok(())
     };
+    // No process in a new namespace.
+    for flag in (0..u64::BITS)
+        .map(|bit| 1 << bit)
+        .filter(|flag| NAMESPACE_FLAGS & flag != 0)
+    {
+        add(
+            libc::SYS_clone,
+            vec![when_long(0, Compare::MaskedEq(flag), flag)?],
+        )?;
+    }
     // The kernel compares 32 bits of an ioctl request, and so must we.
     for request in [TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD] {
         add(libc::SYS_ioctl, vec![when(1, Compare::Eq, request)?])?;
@@ -363,6 +360,6 @@ mod tests {
     #[test]
     fn the_filters_fit_the_kernel() {
         let filters = Filters::build().unwrap();
-        assert!(filters.allow.len() + filters.refuse.len() < 4096);
+        assert!(filters.numbers.len() + filters.arguments.len() < 1024);
     }
 }

@@ -13,7 +13,6 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::identity::AGENT_ID;
@@ -362,17 +361,7 @@ fn limits(command: &Command) -> rustix::io::Result<()> {
             bytes.min(sys::get_rlimit_hard(libc::RLIMIT_FSIZE)),
         )?;
     }
-    sys::set_rlimit(libc::RLIMIT_CORE, 0)?;
-    // Where memory runs out, the agent's processes go first, not the guest and not the host's. A
-    // kernel that refuses changes nothing.
-    if let Ok(file) = rustix::fs::open(
-        c"/proc/self/oom_score_adj",
-        OFlags::WRONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) {
-        let _ = rustix::io::write(&file, b"500");
-    }
-    Ok(())
+    sys::set_rlimit(libc::RLIMIT_CORE, 0)
 }
 
 fn become_agent() -> rustix::io::Result<()> {
