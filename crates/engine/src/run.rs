@@ -402,10 +402,9 @@ struct Steps<'a> {
     id: RunId,
 }
 
-/// The steps in order.
-const STEPS: [&str; 8] = [
-    "base", "start", "prove", "agent", "stop", "seal", "pack", "hold",
-];
+/// The steps that have an effect beyond this process, in order. To prove and to stop are parts of
+/// what stands before and after them.
+const STEPS: [&str; 6] = ["base", "start", "agent", "seal", "pack", "hold"];
 
 impl Steps<'_> {
     /// The step before is done, this one begins.
@@ -413,7 +412,8 @@ impl Steps<'_> {
         console.step(step);
         let at = STEPS.iter().position(|name| *name == step);
         match at {
-            None | Some(0) => Ok(self.store.step_intent(self.id, step)?),
+            None => Ok(()),
+            Some(0) => Ok(self.store.step_intent(self.id, step)?),
             Some(at) => Ok(self.store.step_next(self.id, STEPS[at - 1], step)?),
         }
     }

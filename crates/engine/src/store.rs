@@ -53,6 +53,9 @@ enum Commit {
     Acknowledgement,
 }
 
+/// BOUND: whoever opens the store first reads the whole log, at some microseconds a page.
+const LOG_PAGES: i64 = 200;
+
 /// What the store could not do.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -273,6 +276,7 @@ fn make_file(path: &Path) -> Result<(), StoreError> {
 
 fn configure(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
     for (setting, on) in [
         (DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true),
         (DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true),
