@@ -266,6 +266,22 @@ fn bounds_on_files_lists_and_changes() {
 }
 
 #[test]
+fn what_is_read_is_bounded_however_little_it_takes_on_disk() {
+    let mut scene = Scene::new(
+        "",
+        "truncate -s 600 a; truncate -s 600 b; truncate -s 300 c",
+    );
+    scene.bounds = Bounds {
+        read_bytes: 1000,
+        ..Bounds::default()
+    };
+    let set = scene.compute();
+    assert_eq!(set.changes.len(), 2, "{}", summary(&set));
+    assert_eq!(set.omitted.len(), 1);
+    assert_eq!(set.omitted[0].why, WhyOmitted::TooLarge);
+}
+
+#[test]
 fn a_patch_over_its_bound_leaves_the_largest_behind() {
     let base = "mkdir d; seq 9000 > d/big; echo 1 > small; ln -s x l; seq 7000 > moved; seq 9 > q";
     let work = "rm -r d; echo 1 > d; echo 2 > small; seq 5000 > new; rm l; seq 6000 > l; \

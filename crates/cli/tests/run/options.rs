@@ -283,3 +283,15 @@ fn the_two_streams_are_never_merged_or_cut() -> Result<()> {
         Ok(())
     })
 }
+
+/// R79: what a start costs is in every result; how it compares is the bench's to say.
+#[test]
+fn r79_every_result_says_what_it_took() -> Result<()> {
+    in_each_mode("took", |env, fixture| {
+        let result = env.run_with(fixture, &[], "sleep 0.05")?;
+        let of = |key: &str| result[key].as_u64().with_context(|| format!("no `{key}`"));
+        ensure!(of("duration_ms")? >= 50, "{result}");
+        ensure!(of("total_ms")? >= of("duration_ms")?, "{result}");
+        Ok(())
+    })
+}

@@ -1,0 +1,105 @@
+//! What a hostile review found, one test each.
+
+#[path = "support/sandboxed.rs"]
+mod support;
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use support::{expect, in_each_mode, patch, said};
+
+#[test]
+fn a_closed_root_still_gives_its_patch() -> Result<()> {
+    in_each_mode("closed-root", |env, fixture| {
+        let result = env.run_with(fixture, &[], "echo hi > b.txt; chmod 000 .")?;
+        expect(&result, "status", "done")?;
+        expect(&result, "changed_files", vec!["b.txt"])
+    })
+}
+
+#[test]
+fn a_sub_folder_has_no_object_of_what_lies_beside_it() -> Result<()> {
+    in_each_mode("beside", |env, fixture| {
+        env.put(fixture, "beside.txt", "canary-beside\n")?;
+        env.git(fixture, &fixture.folder, &["add", "-A"])?;
+        env.git(fixture, &fixture.folder, &["commit", "-qm", "beside"])?;
+        let look = "git fsck >/dev/null && git log --oneline | wc -l; \
+            for o in $(git cat-file --batch-all-objects --batch-check='%(objectname)'); do \
+            git cat-file -p $o; done | grep -c canary-beside; ls /.ringfence/objects 2>/dev/null";
+        let call = env.call(fixture).folder(&fixture.folder.join("src"));
+        let result = call.run(&[], look)?;
+        ensure!(said(&result) == "1\n0\n", "inside: {}", said(&result));
+        Ok(())
+    })
+}
+
+#[test]
+fn what_is_hidden_has_no_other_name_and_no_object() -> Result<()> {
+    in_each_mode("hidden", |env, fixture| {
+        env.put(fixture, "key.pem", "canary-hidden\n")?;
+        fs::hard_link(
+            fixture.folder.join("key.pem"),
+            fixture.folder.join("other-name"),
+        )?;
+        let look = "cat key.pem other-name 2>/dev/null; git show HEAD:key.pem 2>/dev/null; \
+            grep -rl canary-hidden . /tmp 2>/dev/null; git rev-parse 2>&1 | grep -c 'not a git'";
+        let result = env.run_with(fixture, &["--hide", "*.pem"], look)?;
+        ensure!(said(&result) == "0\n", "untracked: {}", said(&result));
+        env.git(fixture, &fixture.folder, &["add", "-A"])?;
+        env.git(fixture, &fixture.folder, &["commit", "-qm", "a mistake"])?;
+        let result = env.run_with(fixture, &["--hide", "*.pem"], look)?;
+        ensure!(said(&result) == "1\n", "tracked: {}", said(&result));
+        ensure!(
+            result["notes"].to_string().contains("hidden and tracked"),
+            "{}",
+            result["notes"]
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn a_stopped_warden_does_not_hold_the_run() -> Result<()> {
+    in_each_mode("warden", |env, fixture| {
+        let stop = "kill -STOP $PPID 2>/dev/null; echo over";
+        let result = env.run_with(fixture, &["--timeout", "20s"], stop)?;
+        expect(&result, "outcome", "exited")?;
+        ensure!(said(&result) == "over\n", "{}", said(&result));
+        // Neither does one that is stopped again and again by what was left behind.
+        let stop = "w=$PPID; (while :; do kill -STOP $w; done) 2>/dev/null & sleep 1000";
+        let result = env.run_with(fixture, &["--timeout", "2s"], stop)?;
+        expect(&result, "outcome", "timed_out")
+    })
+}
+
+#[test]
+fn directories_that_move_under_the_count_do_not_lose_the_run() -> Result<()> {
+    in_each_mode("moving", |env, fixture| {
+        let race = "import os, threading\n\
+            top = 'deep'; os.makedirs('/'.join([top] + ['d'] * 120))\n\
+            middle = '/'.join([top] + ['d'] * 60)\n\
+            def move():\n    \
+                while True:\n        \
+                    os.rename(middle, 'away'); os.rename('away', middle)\n\
+            threading.Thread(target=move, daemon=True).start()\n\
+            chunk = b'x' * 65536\n\
+            for n in range(2000):\n    \
+                open('f%d' % n, 'wb').write(chunk)\n";
+        env.put(fixture, "race.py", race)?;
+        let options = ["--disk", "20M", "--timeout", "20s"];
+        let result = env.run_with(fixture, &options, "exec python3 race.py")?;
+        expect(&result, "outcome", "disk_full")?;
+        ensure!(!patch(&result)?.is_empty(), "nothing came out");
+        Ok(())
+    })
+}
+
+#[test]
+fn processor_time_of_the_dead_counts() -> Result<()> {
+    in_each_mode("dead", |env, fixture| {
+        let burn = "while :; do timeout 0.05 sh -c 'while :; do :; done'; done";
+        let options = ["--cpu-time", "1s", "--timeout", "30s"];
+        let result = env.run_with(fixture, &options, burn)?;
+        expect(&result, "outcome", "cpu_limit")
+    })
+}
