@@ -1,6 +1,7 @@
 //! What a hostile review found, one test each.
 
 #[path = "support/sandboxed.rs"]
+#[allow(dead_code, reason = "each test program uses a part of the harness")]
 mod support;
 
 use std::fs;
