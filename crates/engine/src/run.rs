@@ -191,7 +191,7 @@ pub fn run(
         wall,
         probes: probed,
         journal_head: journal.head().to_owned(),
-        notes: workspace.notes.clone(),
+        notes: notes(&workspace, status),
     };
     let json = durable::write_file(&bundle.join(RESULT), &result.to_json(), Existing::Refuse)?;
     let summary = durable::write_file(
@@ -274,6 +274,14 @@ fn status(attended: &Attended, set: &ChangeSet) -> RunStatus {
     } else {
         RunStatus::Failed
     }
+}
+
+fn notes(workspace: &Workspace, status: RunStatus) -> Vec<String> {
+    let doubt = workspace
+        .doubt
+        .iter()
+        .filter(|_| status == RunStatus::Failed);
+    workspace.notes.iter().chain(doubt).cloned().collect()
 }
 
 /// Each changed path once; one that changed its type has two changes.

@@ -56,6 +56,8 @@ pub struct Workspace {
     identity: Identity,
     /// For a person: what is not as one might think.
     pub notes: Vec<String>,
+    /// For a person whose command failed.
+    pub doubt: Option<String>,
 }
 
 impl Workspace {
@@ -153,6 +155,7 @@ impl Workspace {
             spec,
             identity,
             notes,
+            doubt: scanned.doubt(),
         })
     }
 
@@ -186,6 +189,7 @@ impl Workspace {
             folder_fd: folder.fd,
             identity,
             notes: Vec::new(),
+            doubt: None,
         })
     }
 

@@ -304,6 +304,28 @@ mod tests {
     }
 
     #[test]
+    fn version_2_is_made_below_the_nearest_parent_that_hands_its_controllers_down() {
+        let root = tempfile::tempdir().unwrap();
+        let user = root.path().join("user");
+        fs::create_dir_all(user.join("session")).unwrap();
+        fs::write(user.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
+        fs::write(user.join("cgroup.procs"), "").unwrap();
+        let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", root.path().display());
+        let limits = CgroupLimits {
+            memory_bytes: Some(7),
+            processes: Some(9),
+        };
+        let place = create_v2(&mounts, "0::/user/session\n", "r1", &limits).unwrap();
+        assert_eq!(place.directory, user.join("r1"));
+        let written = |file: &str| fs::read_to_string(place.directory.join(file)).unwrap();
+        assert_eq!(
+            (written("memory.max"), written("pids.max")),
+            ("7".into(), "9".into())
+        );
+        assert!(create_v2(&mounts, "0::/\n", "r2", &limits).is_none());
+    }
+
+    #[test]
     fn events_are_counted() {
         let root = tempfile::tempdir().unwrap();
         fs::write(
