@@ -443,3 +443,18 @@ fn everything_again_without_privileges() {
         String::from_utf8_lossy(&output.stdout)
     );
 }
+
+/// Each clone copies all descriptors: what one start waits for must not be held by another.
+#[test]
+fn sandboxes_start_at_the_same_time_in_one_process() {
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..6 {
+                    let mut bench = Bench::start();
+                    assert_eq!(bench.run(sh("echo alive")).stdout, b"alive\n");
+                }
+            });
+        }
+    });
+}

@@ -257,26 +257,23 @@ fn inherit_mounts(spec: &Spec, ops: &mut [Op]) -> Result<Vec<OwnedFd>, LaunchErr
 
 /// A user namespace with these maps, held by a descriptor only.
 fn user_namespace(uid_map: &str, gid_map: &str) -> io::Result<OwnedFd> {
-    let (go_read, go_write) = io::pipe()?;
-    // SAFETY: the child only waits and exits.
-    let cloned = unsafe { sys::clone_into(libc::CLONE_NEWUSER as u64, None) }?;
-    let (pid, pidfd) = match cloned {
+    // SAFETY: the child only sleeps until it is killed.
+    let (pid, pidfd) = match unsafe { sys::clone_into(libc::CLONE_NEWUSER as u64, None) }? {
+        // Not by the end of a pipe: a child that another thread makes at this moment has a copy of
+        // every descriptor, and would hold the pipe open.
         Cloned::Child => {
-            let mut byte = [0u8];
-            // SAFETY: these are this process's copies; the read ends when the parent closes or dies.
-            unsafe {
-                libc::close(go_write.as_raw_fd());
-                libc::read(go_read.as_raw_fd(), byte.as_mut_ptr().cast(), 1);
+            let _ = sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
+            loop {
+                // SAFETY: waiting for a signal touches nothing.
+                unsafe { libc::pause() };
             }
-            sys::exit_now(0)
         }
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
     };
-    drop(go_read);
     let result = std::fs::write(format!("/proc/{pid}/gid_map"), gid_map)
         .and_then(|()| std::fs::write(format!("/proc/{pid}/uid_map"), uid_map))
         .and_then(|()| std::fs::File::open(format!("/proc/{pid}/ns/user")));
-    drop(go_write);
+    sys::pidfd_signal(pidfd.as_fd(), libc::SIGKILL)?;
     wait(pidfd.as_fd())?;
     Ok(result?.into())
 }
