@@ -111,7 +111,7 @@ pub fn run(
     })?;
     journal.flush()?;
     store.start_run(id, now_us())?;
-    let reserve = Reserve::make(home, id);
+    let reserve = Reserve::make(home, id, &request.limits);
     let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?;
     let mut disk = DiskWatch::new(&workspace.upper(), &request.limits)?;
     let exec = exec(request, &workspace, inputs);
@@ -315,8 +315,13 @@ struct Reserve(std::path::PathBuf);
 const RESERVE_BYTES: u64 = 512 << 10;
 
 impl Reserve {
-    fn make(home: &Home, id: RunId) -> Self {
+    fn make(home: &Home, id: RunId, limits: &Limits) -> Self {
         let path = home.workspace(id).join("reserve");
+        let free = rustix::fs::statvfs(home.root()).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+        // The agent meets its own bound long before the disk is full.
+        if limits.disk_bytes.is_some_and(|bytes| free / 2 > bytes) {
+            return Self(path);
+        }
         // A disk that has no room for it will be told of soon enough.
         if let Ok(file) = fs::File::create_new(&path) {
             let _ =
