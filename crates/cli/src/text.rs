@@ -36,8 +36,31 @@ pub fn clean(text: &str) -> String {
 
 /// A patch or log for a terminal: the same, but tabs stay, and bytes that are no text are shown.
 pub fn clean_bytes(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
+    let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n");
+    let text = without_colours(&text);
     text.split('\t').map(clean).collect::<Vec<_>>().join("\t")
+}
+
+/// Text without the sequences that set colours, which say nothing in a log.
+fn without_colours(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("\u{1b}[") {
+        let (before, sequence) = rest.split_at(at);
+        out.push_str(before);
+        let body = &sequence[2..];
+        let end = body
+            .find(|c: char| !c.is_ascii_digit() && c != ';')
+            .unwrap_or(body.len());
+        if body[end..].starts_with('m') {
+            rest = &body[end + 1..];
+        } else {
+            out.push_str(&sequence[..2]);
+            rest = body;
+        }
+    }
+    out.push_str(rest);
+    out
 }
 
 /// A point in time, for a person.
@@ -80,6 +103,10 @@ mod tests {
             "\"a\\u009b\\u202e\\udb40\\udc01\""
         );
         assert_eq!(clean_bytes(b"a\tb\xff\x08"), "a\tb\u{fffd}\\u{8}");
+        assert_eq!(
+            clean_bytes(b"\x1b[1;31mred\x1b[0m\r\n\x1b[2J"),
+            "red\n\\u{1b}[2J"
+        );
         assert_eq!(shorten("abcdef", 4), "abc…");
     }
 }

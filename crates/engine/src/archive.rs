@@ -50,6 +50,9 @@ pub fn write_patch(home: &Home, run: &RunRecord, out: &mut dyn Write) -> Result<
         changes::render(&sources, &set, out)?;
         return Ok(());
     }
+    if run.status == RunStatus::Running {
+        return Err(Error::StillRunning(run.id.to_string()));
+    }
     let path = home.bundle(run.id).join(PATCH);
     let mut file = match File::open(&path) {
         Ok(file) => file,

@@ -97,6 +97,10 @@ pub enum Error {
     },
     #[error("the limit `{}` is {grade} on this host and `--require-hard` was given", limit.as_str())]
     LimitNotHard { limit: Limit, grade: &'static str },
+    #[error("{bytes} bytes of memory are too little: at least 16M")]
+    TooLittleMemory { bytes: u64 },
+    #[error("`{0}` hides nothing in the folder")]
+    HidesNothing(String),
     #[error("there is nothing to run")]
     NoCommand,
     #[error("`{0}` is not a name of an environment variable")]
@@ -132,6 +136,8 @@ impl Error {
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
             Self::FolderHoldsHome { .. }
             | Self::ParsePattern { .. }
+            | Self::TooLittleMemory { .. }
+            | Self::HidesNothing(_)
             | Self::NoCommand
             | Self::BadVariable(_)
             | Self::OpenFolder { .. }
@@ -155,12 +161,13 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NoCommand => "say what to run after `--`, or `--shell` for a shell",
+            Self::TooLittleMemory { .. } => "sizes are in bytes unless a unit follows: `512M`",
             Self::NoFolder(_) => "give an existing folder with `--repo`",
             Self::FolderHoldsHome { .. } => {
                 "set `RINGFENCE_HOME` to a directory outside of the folder"
             }
             Self::LimitNotHard { .. } => {
-                "`ringfence doctor` says what would make it hard here; without `--require-hard` the limit is watched"
+                "`ringfence doctor` shows how each limit is held here; `none` switches one off (`--disk none`), and without `--require-hard` it is watched"
             }
             Self::StillRunning(_) => "wait for it, or stop the `ringfence run` that drives it",
             Self::Sandbox(SandboxError::Launch(

@@ -124,6 +124,16 @@ impl Workspace {
         };
         let scanned = scan::scan(&folder.path, &mask, &hidden, &identity)?;
         notes.extend(scanned.notes());
+        if !view.hide.is_empty() && scanned.hides_nothing() {
+            notes.push(format!(
+                "nothing in the folder is hidden by {}",
+                view.hide.join(", ")
+            ));
+        } else if !view.hide.is_empty() && !objects.is_empty() {
+            notes.push(
+                "what was committed once can be read from git's objects, hidden or not".to_owned(),
+            );
+        }
         if let Identity::Range { .. } = identity {
             let owner = identity.agent_on_host();
             for path in [directory.clone(), home.upper(run), home.work(run)] {
@@ -315,6 +325,9 @@ pub(crate) fn patterns(list: &[String]) -> Result<GlobSet, Error> {
     };
     for pattern in list {
         let bare = pattern.trim_start_matches("./").trim_end_matches('/');
+        if bare.is_empty() || bare.split('/').any(|part| part == "..") {
+            return Err(Error::HidesNothing(pattern.clone()));
+        }
         let anchored = bare.strip_prefix('/').unwrap_or(bare);
         let whole = if bare.contains('/') {
             anchored.to_owned()

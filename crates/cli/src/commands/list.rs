@@ -9,6 +9,7 @@ use ringfence_model::ByteText;
 use serde_json::json;
 
 use super::open;
+use crate::console::window_size;
 use crate::text::{clean, clean_json, shorten, time};
 
 /// List runs, newest first
@@ -25,7 +26,9 @@ pub struct List {
 impl List {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (_, store) = open()?;
-        let runs = store.runs(RunFilter::default(), self.limit)?;
+        let mut runs = store.runs(RunFilter::default(), self.limit.saturating_add(1))?;
+        let more = runs.len() > self.limit;
+        runs.truncate(self.limit);
         let mut out = std::io::stdout().lock();
         if self.json {
             for run in &runs {
@@ -37,6 +40,9 @@ impl List {
             writeln!(out, "no runs yet")?;
             return Ok(ExitCode::SUCCESS);
         }
+        // What stands before the command takes 58 columns.
+        let width = window_size().map_or(120, |size| usize::from(size.columns));
+        let room = width.saturating_sub(58).max(12);
         writeln!(
             out,
             "{:<12}  {:<19}  {:<10}  {:>7}  COMMAND",
@@ -51,7 +57,7 @@ impl List {
                 .as_ref()
                 .map(|name| format!("[{}] ", clean(name)))
                 .unwrap_or_default();
-            let command = shorten(&command(run), 60);
+            let command = shorten(&command(run), room.saturating_sub(named.chars().count()));
             writeln!(
                 out,
                 "{:<12}  {:<19}  {:<10}  {changed:>7}  {named}{command}",
@@ -59,6 +65,9 @@ impl List {
                 time(run.created_us),
                 run.status.as_str()
             )?;
+        }
+        if more {
+            writeln!(out, "… and more; `ringfence list -n 100` shows them")?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -11,6 +11,9 @@ use super::open;
 use crate::text::clean_bytes;
 
 /// Print what the command of a run wrote: standard output to standard output, errors to errors
+///
+/// On a terminal, colours are left out and other control characters are shown as escapes; in a pipe
+/// or file the output is exact.
 #[derive(Debug, Args)]
 pub struct Logs {
     /// Id, its beginning, name, or `last`

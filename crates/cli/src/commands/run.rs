@@ -94,8 +94,8 @@ pub struct Run {
     /// Print the result as one JSON object; the command's output goes to standard error
     #[arg(long)]
     json: bool,
-    /// The command and its arguments
-    #[arg(last = true, value_name = "COMMAND")]
+    /// The command and its arguments; `--` before it keeps its options from being taken for ours
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -287,7 +287,7 @@ fn tell(result: &RunResult) {
         ringfence_engine::run::Seconds(result.duration_ms)
     );
     if result.changed_files.is_empty() {
-        eprintln!("  nothing changed that crosses back");
+        eprintln!("  no changes");
     } else {
         eprintln!(
             "  {} changed, +{} −{} lines",
@@ -318,7 +318,11 @@ fn tell(result: &RunResult) {
         }
     }
     for (limit, detail) in &result.limit_hits {
-        eprintln!("  limit {}: {}", limit.as_str(), clean(detail));
+        eprintln!(
+            "  limit of {}: {}",
+            limit.as_str().replace('_', " "),
+            clean(detail)
+        );
     }
     if !result.leftovers.is_empty() {
         eprintln!(
@@ -330,10 +334,23 @@ fn tell(result: &RunResult) {
         eprintln!("  note: {}", clean(note));
     }
     if !result.changed_files.is_empty() {
+        eprintln!("  see it:  ringfence diff {}", result.run);
         eprintln!(
-            "  see it: ringfence diff {0}    take it: ringfence diff {0} | git apply",
-            result.run
+            "  take it: ringfence diff {} | {}",
+            result.run,
+            apply_command(result)
         );
+    }
+}
+
+/// How to apply the patch from where the caller stands.
+fn apply_command(result: &RunResult) -> String {
+    let folder = PathBuf::from(std::ffi::OsStr::from_bytes(result.folder.as_bytes()));
+    let here = std::env::current_dir().is_ok_and(|here| here.starts_with(&folder));
+    if here {
+        "git apply".to_owned()
+    } else {
+        format!("git -C {} apply", clean(&result.folder.to_text()))
     }
 }
 

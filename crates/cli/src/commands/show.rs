@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_engine::archive;
+use ringfence_model::outcome::RunStatus;
 
 use super::{list, open};
 use crate::text::{clean, clean_json, time};
@@ -46,7 +47,7 @@ impl Show {
                     time(run.created_us)
                 )?;
                 let layer = home.upper(run.id);
-                if layer.exists() {
+                if run.status == RunStatus::Lost && layer.exists() {
                     writeln!(
                         out,
                         "- what it wrote is kept in `{}`; `ringfence diff {}` shows it as a patch",

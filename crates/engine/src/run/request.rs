@@ -12,6 +12,9 @@ use crate::workspace::{self, View};
 /// Where programs are looked for inside.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// BOUND: less than this does not hold a shell and the guest.
+pub(crate) const LEAST_MEMORY: u64 = 16 << 20;
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
@@ -38,6 +41,13 @@ impl RunRequest {
             return Err(Error::NoCommand);
         }
         workspace::patterns(&self.view.hide)?;
+        if let Some(bytes) = self
+            .limits
+            .memory_bytes
+            .filter(|bytes| *bytes < LEAST_MEMORY)
+        {
+            return Err(Error::TooLittleMemory { bytes });
+        }
         for (key, value) in &self.env {
             let bad = |bytes: &[u8]| bytes.contains(&0);
             if key.as_bytes().is_empty()
@@ -66,7 +76,12 @@ impl RunRequest {
         .map(|(key, value)| (ByteText::from(key), ByteText::from(value)))
         .collect();
         plain.retain(|(key, _)| !self.env.iter().any(|(own, _)| own == key));
-        plain.extend(self.env.iter().cloned());
+        for (at, (key, value)) in self.env.iter().enumerate() {
+            // The last one of a name wins.
+            if !self.env[at + 1..].iter().any(|(later, _)| later == key) {
+                plain.push((key.clone(), value.clone()));
+            }
+        }
         plain
     }
 }

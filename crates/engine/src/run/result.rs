@@ -109,20 +109,13 @@ impl RunResult {
     /// How the command ended, in words.
     pub fn ending(&self) -> String {
         match (self.outcome, self.exit_code, self.signal) {
-            (Outcome::NotStarted, ..) => self
-                .not_started
-                .clone()
-                .unwrap_or_else(|| "was not started".to_owned()),
+            (Outcome::NotStarted, ..) => match &self.not_started {
+                Some(why) => format!("was not started: {why}"),
+                None => "was not started".to_owned(),
+            },
             (Outcome::Exited, Some(code), _) => format!("exited with {code}"),
             (Outcome::Signaled, _, Some(signal)) => format!("died by signal {signal}"),
-            (outcome, ..) => {
-                let detail = self
-                    .limit_hits
-                    .last()
-                    .map(|(_, detail)| format!(" ({detail})"))
-                    .unwrap_or_default();
-                format!("{}{detail}", outcome.as_str().replace('_', " "))
-            }
+            (outcome, ..) => in_words(outcome).to_owned(),
         }
     }
 
@@ -142,7 +135,7 @@ impl RunResult {
         );
         let _ = writeln!(
             text,
-            "- changed: {} files, +{} −{} lines",
+            "- changed files: {}, +{} −{} lines",
             self.changed_files.len(),
             self.insertions,
             self.deletions
@@ -218,6 +211,23 @@ fn line(change: &Change) -> String {
         ChangeKind::Modified => format!("modified `{}`", change.path),
         ChangeKind::Deleted => format!("deleted `{}`", change.path),
         ChangeKind::Renamed { from } => format!("renamed `{from}` to `{}`", change.path),
+    }
+}
+
+/// How a command ended that did not end by itself.
+fn in_words(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Exited | Outcome::Signaled => "ended",
+        Outcome::NotStarted => "was not started",
+        Outcome::TimedOut => "was stopped at its time limit",
+        Outcome::OutOfMemory => "was stopped at its memory limit",
+        Outcome::TooManyProcesses => "could start no more processes",
+        Outcome::CpuLimit => "was stopped at its limit of processor time",
+        Outcome::FileTooLarge => "met its limit of file size",
+        Outcome::DiskFull => "was stopped at its disk limit, or the disk is full",
+        Outcome::OutputLimit => "was stopped at its output limit",
+        Outcome::Cancelled => "was stopped by you",
+        Outcome::RuntimeLost => "was lost with its sandbox",
     }
 }
 

@@ -36,6 +36,11 @@ pub struct Scanned {
 }
 
 impl Scanned {
+    /// Whether no path was hidden.
+    pub fn hides_nothing(&self) -> bool {
+        self.hidden == 0
+    }
+
     /// What a run that failed on a large tree should know.
     pub fn doubt(&self) -> Option<String> {
         self.cut.then(|| {
@@ -50,7 +55,10 @@ impl Scanned {
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.hidden > 0 {
-            notes.push(format!("{} paths are hidden", self.hidden));
+            notes.push(match self.hidden {
+                1 => "1 path is hidden".to_owned(),
+                count => format!("{count} paths are hidden"),
+            });
         }
         if self.foreign > 0 {
             notes.push(format!(
