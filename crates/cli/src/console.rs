@@ -3,6 +3,10 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use ringfence_engine::attend::Console;
@@ -22,22 +26,69 @@ pub enum Passing {
 /// The console of one run.
 #[derive(Debug)]
 pub struct Live {
-    passing: Passing,
     began: Instant,
     /// The status line is on the screen and must be wiped before anything else is written.
     spinning: bool,
     spins: bool,
+    writer: Option<Writer>,
+}
+
+/// Writes in a thread of its own: a reader that does not read holds up nothing but its output.
+#[derive(Debug)]
+struct Writer {
+    queue: SyncSender<(Stream, Vec<u8>)>,
+    waiting: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
+}
+
+/// BOUND: chunks of at most 64 KiB each that wait for the reader.
+const QUEUED: usize = 64;
+
+impl Writer {
+    fn start(passing: Passing) -> Self {
+        let (queue, chunks) = sync_channel::<(Stream, Vec<u8>)>(QUEUED);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let written = Arc::clone(&waiting);
+        let thread = std::thread::spawn(move || {
+            for (stream, bytes) in chunks {
+                // A reader that went away does not stop the run; all output is in the log.
+                let _ = match (stream, passing) {
+                    (Stream::Stdout, Passing::Through) => {
+                        let mut out = std::io::stdout().lock();
+                        out.write_all(&bytes).and_then(|()| out.flush())
+                    }
+                    _ => std::io::stderr().write_all(&bytes),
+                };
+                written.fetch_sub(1, Ordering::AcqRel);
+            }
+        });
+        Self {
+            queue,
+            waiting,
+            thread,
+        }
+    }
 }
 
 impl Live {
     pub fn new(passing: Passing, has_terminal: bool) -> Self {
         Self {
-            passing,
             began: Instant::now(),
             spinning: false,
             // With a terminal of its own the command owns the screen, and a program that reads the
             // result may have both streams on one.
+            writer: Some(Writer::start(passing)),
             spins: !has_terminal && passing == Passing::Through && std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// Waits until all output is written.
+    pub fn finish(&mut self) {
+        self.quiet();
+        if let Some(writer) = self.writer.take() {
+            drop(writer.queue);
+            // It cannot fail; a reader that does not read is waited for, as by any program.
+            let _ = writer.thread.join();
         }
     }
 
@@ -53,14 +104,20 @@ impl Live {
 impl Console for Live {
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
         self.quiet();
-        // A reader that went away does not stop the run; all output is in the log.
-        let _ = match (stream, self.passing) {
-            (Stream::Stdout, Passing::Through) => {
-                let mut out = std::io::stdout().lock();
-                out.write_all(bytes).and_then(|()| out.flush())
+        if let Some(writer) = &self.writer {
+            writer.waiting.fetch_add(1, Ordering::AcqRel);
+            // Full only where nobody asked whether there is room; the log has it.
+            if writer.queue.try_send((stream, bytes.to_vec())).is_err() {
+                writer.waiting.fetch_sub(1, Ordering::AcqRel);
             }
-            _ => std::io::stderr().write_all(bytes),
-        };
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let waiting = |writer: &Writer| writer.waiting.load(Ordering::Acquire);
+        self.writer
+            .as_ref()
+            .is_none_or(|writer| waiting(writer) < QUEUED)
     }
 
     fn size(&self) -> Option<WindowSize> {

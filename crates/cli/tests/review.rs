@@ -5,6 +5,8 @@
 mod support;
 
 use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use support::{expect, in_each_mode, patch, said};
@@ -102,5 +104,91 @@ fn processor_time_of_the_dead_counts() -> Result<()> {
         let options = ["--cpu-time", "1s", "--timeout", "30s"];
         let result = env.run_with(fixture, &options, burn)?;
         expect(&result, "outcome", "cpu_limit")
+    })
+}
+
+#[test]
+fn a_reader_that_does_not_read_holds_up_neither_bounds_nor_the_end() -> Result<()> {
+    in_each_mode("reader", |env, fixture| {
+        // Nobody reads the pipe: the time limit ends the run, and its result is kept.
+        let words = ["run", "--timeout", "2s", "--", "yes"];
+        let mut unread = env.call(fixture).command(&[], &words);
+        let mut child = unread
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut listed = String::new();
+        while !listed.contains("\"timed_out\"") && Instant::now() < deadline {
+            listed = env.call(fixture).finish(&["list", "--json"])?.stdout;
+        }
+        // It still waits for its reader, as any program does, and an interrupt ends it.
+        child.kill()?;
+        child.wait()?;
+        ensure!(listed.contains("\"timed_out\""), "{listed}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_gitfile_does_not_open_any_repository_of_the_host() -> Result<()> {
+    in_each_mode("gitfile", |env, fixture| {
+        let other = fixture.folder.with_file_name("other");
+        let path = other.to_str().unwrap_or_default();
+        env.as_owner(fixture, std::path::Path::new("/"), &["mkdir", "-p", path])?;
+        let gitfile = format!("gitdir: {}/.git\n", fixture.folder.display());
+        env.as_owner(
+            fixture,
+            &other,
+            &["sh", "-c", &format!("printf '%s' '{gitfile}' > .git")],
+        )?;
+        let call = env.call(fixture).folder(&other);
+        let result = call.run(
+            &[],
+            "git log --oneline 2>/dev/null | wc -l; ls /.ringfence/objects 2>/dev/null",
+        )?;
+        ensure!(said(&result) == "0\n", "inside: {}", said(&result));
+        ensure!(
+            result["notes"].to_string().contains("does not point back"),
+            "{}",
+            result["notes"]
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn hidden_directories_hide_the_other_names_of_what_is_in_them() -> Result<()> {
+    in_each_mode("hidden-directory", |env, fixture| {
+        env.as_owner(
+            fixture,
+            &fixture.folder,
+            &[
+                "sh",
+                "-c",
+                "mkdir secrets pub; echo canary-key > secrets/a.pem; \
+            ln secrets/a.pem pub/alias; ln secrets/a.pem secrets/b.pem",
+            ],
+        )?;
+        let options = ["--hide", "secrets/", "--hide", "*.pem"];
+        let result = env.run_with(fixture, &options, "grep -r canary-key . | wc -l")?;
+        ensure!(said(&result) == "0\n", "{}", said(&result));
+        Ok(())
+    })
+}
+
+#[test]
+fn memory_of_a_process_without_its_first_thread_counts() -> Result<()> {
+    in_each_mode("threads", |env, fixture| {
+        let evade = "import ctypes, threading, time\n\
+            def take():\n    \
+                time.sleep(0.2); kept = bytearray(b'x') * (400 << 20); time.sleep(20)\n\
+            threading.Thread(target=take).start()\n\
+            ctypes.CDLL(None).syscall(60, 0)\n";
+        env.put(fixture, "evade.py", evade)?;
+        let options = ["--memory", "100M", "--timeout", "15s"];
+        let result = env.run_with(fixture, &options, "exec python3 evade.py")?;
+        expect(&result, "outcome", "out_of_memory")
     })
 }

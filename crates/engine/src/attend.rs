@@ -30,6 +30,11 @@ const GUEST_LATE: Duration = Duration::from_secs(5);
 pub trait Console {
     /// Output as it comes.
     fn output(&mut self, stream: Stream, bytes: &[u8]);
+    /// Whether output can be passed on without waiting. While it cannot, the command is not read
+    /// from, and everything else goes on.
+    fn has_room(&self) -> bool {
+        true
+    }
     /// The size of the caller's terminal now.
     fn size(&self) -> Option<WindowSize> {
         None
@@ -145,10 +150,12 @@ const STOPPING: [(i32, SignalScope); 3] = [
 impl Attending<'_> {
     /// Waits for one thing and does what follows.
     fn turn(&mut self, sandbox: &mut Sandbox) -> Result<Option<Exited>, Error> {
-        if let Some(message) = sandbox.client().take() {
+        // After a wish to stop, nobody waits for a reader; the log has everything.
+        let room = self.console.has_room() || self.stop.is_some();
+        if room && let Some(message) = sandbox.client().take() {
             return self.take(message);
         }
-        let (from_guest, from_stdin, from_signals) = self.wait(sandbox)?;
+        let (from_guest, from_stdin, from_signals) = self.wait(sandbox, room)?;
         if !from_guest {
             self.console.idle();
         }
@@ -195,9 +202,14 @@ impl Attending<'_> {
         Ok(None)
     }
 
-    fn wait(&self, sandbox: &mut Sandbox) -> Result<(bool, bool, bool), Error> {
+    fn wait(&self, sandbox: &mut Sandbox, room: bool) -> Result<(bool, bool, bool), Error> {
         let client = sandbox.client();
-        let mut waits = vec![PollFd::from_borrowed_fd(client.fd(), PollFlags::IN)];
+        let interest = if room {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        let mut waits = vec![PollFd::from_borrowed_fd(client.fd(), interest)];
         let mut stdin_at = None;
         if let Some(stdin) = self.stdin
             && self.ahead < INPUT_AHEAD
@@ -225,7 +237,9 @@ impl Attending<'_> {
     fn take(&mut self, message: Message) -> Result<Option<Exited>, Error> {
         match message {
             Message::Data(stream, which, bytes) if stream == self.stream => {
-                self.console.output(which, &bytes);
+                if self.console.has_room() {
+                    self.console.output(which, &bytes);
+                }
                 if let Err(error) = self.spool.write(which, &bytes)
                     && self.over.is_none()
                 {

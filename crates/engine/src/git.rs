@@ -78,7 +78,8 @@ pub enum GitError {
     Hide { path: PathBuf, source: io::Error },
 }
 
-/// A path of the index, relative to the folder, for which something holds.
+/// A path of the index, relative to the folder, for which something holds; also one of which that
+/// cannot be told, because it stands for a tree (a submodule, a sparse directory).
 pub fn tracked_matching(
     repo: &Repository,
     holds: impl Fn(&[u8]) -> bool,
@@ -93,8 +94,10 @@ pub fn tracked_matching(
         let rest = path.strip_prefix(&repo.prefix[..])?;
         Some(rest.strip_prefix(b"/")?.to_vec())
     };
+    let unseen = |entry: &IndexEntry<'_>| entry.is_gitlink() || entry.path.ends_with(b"/");
     Ok(index
         .entries()
-        .filter_map(|entry| below(entry.path))
-        .find(|path| holds(path)))
+        .filter_map(|entry| Some((below(entry.path)?, unseen(&entry))))
+        .find(|(path, unseen)| *unseen || holds(path))
+        .map(|(path, _)| path))
 }

@@ -95,15 +95,17 @@ impl Workspace {
         let mut notes = Vec::new();
         let repository = git::discover(&folder.path)?;
         let tracked = match &repository {
-            Some(repository) => git::tracked_matching(repository, |path| is_hidden(&hidden, path))?,
-            None => None,
+            Some(repository) if !hidden.is_empty() => {
+                git::tracked_matching(repository, |path| is_hidden(&hidden, path))?
+            }
+            _ => None,
         };
         let objects = match &repository {
             // What is hidden would be there as an object.
             Some(_) if tracked.is_some() => {
                 let path = ByteText(tracked.unwrap_or_default());
                 notes.push(format!(
-                    "git does not work inside: `{path}` is hidden and tracked"
+                    "git does not work inside: `{path}` is hidden and tracked, or may hold what is"
                 ));
                 notes.extend(git::hide_git(&folder.path, &mask)?);
                 Vec::new()

@@ -14,6 +14,7 @@ struct Process {
     pid: i32,
     parent: i32,
     threads: u64,
+    own_ticks: u64,
     /// Its own processor time and that of the children it has waited for.
     ticks: u64,
     resident_pages: u64,
@@ -43,15 +44,37 @@ fn read(pid: i32) -> Option<Process> {
             .get(field - 3)
             .and_then(|text| text.parse::<u64>().ok())
     };
+    let threads = number(20)?;
+    let mut resident_pages = number(24)?;
+    let mut zombie = fields.first() == Some(&"Z");
+    // A process whose first thread has ended looks dead, and lives on in its others.
+    if zombie && threads > 1 {
+        zombie = false;
+        resident_pages = resident_of_threads(pid);
+    }
     Some(Process {
         pid,
         parent: fields.get(1)?.parse().ok()?,
-        threads: number(20)?,
+        threads,
+        own_ticks: number(14)? + number(15)?,
         ticks: number(14)? + number(15)? + number(16)? + number(17)?,
-        resident_pages: number(24)?,
-        zombie: fields.first() == Some(&"Z"),
+        resident_pages,
+        zombie,
         stopped: fields.first() == Some(&"T"),
     })
+}
+
+/// Resident pages as a living thread of a process shows them.
+fn resident_of_threads(pid: i32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    threads
+        .filter_map(|entry| fs::read_to_string(entry.path().join("statm")).ok())
+        .filter_map(|statm| statm.split(' ').nth(1)?.parse().ok())
+        .max()
+        .unwrap_or(0)
 }
 
 fn below(all: &[Process], root: i32) -> Vec<i32> {
@@ -189,7 +212,7 @@ struct Nameless {
     memory: u64,
     /// In files that were deleted and still hold space.
     disk: u64,
-    /// Processes that could not be looked at, or not any more within the bound.
+    /// Processes that could not be looked at.
     hidden: u64,
 }
 
@@ -236,7 +259,6 @@ fn nameless(all: &[Process]) -> Nameless {
             }
         }
         if left == 0 {
-            found.hidden += 1;
             break;
         }
     }
@@ -302,8 +324,12 @@ fn page_tables(all: &[Process]) -> u64 {
 /// Looks at what is used against the bounds, again and again.
 #[derive(Debug, Default)]
 pub struct Watchdog {
-    /// The most processor time that was ever seen: the dead take theirs with them.
+    /// The most processor time that was ever seen, that of children who were waited for included.
     ticks: u64,
+    /// Each process's own, the last time it was seen, and what the dead took with them: children of
+    /// a parent that does not wait are in nobody's account.
+    own: BTreeMap<i32, u64>,
+    dead: u64,
     /// The machine's shared memory and page tables at the first look: growth may be ours.
     before: Option<u64>,
 }
@@ -323,9 +349,7 @@ impl Watchdog {
             met.extend(self.look_at_memory(&all, memory.limit_bytes));
         }
         if let Some(seconds) = hello.cpu_seconds {
-            self.ticks = self
-                .ticks
-                .max(all.iter().map(|process| process.ticks).sum());
+            self.count(&all);
             let used = self.ticks / ticks_per_second();
             if used >= seconds {
                 met.push((
@@ -338,24 +362,37 @@ impl Watchdog {
         met
     }
 
+    fn count(&mut self, all: &[Process]) {
+        let now: BTreeMap<i32, u64> = all.iter().map(|p| (p.pid, p.own_ticks)).collect();
+        for (pid, ticks) in &self.own {
+            if now.get(pid).is_none_or(|again| again < ticks) {
+                self.dead += ticks;
+            }
+        }
+        let own = self.dead + now.values().sum::<u64>();
+        let waited = all.iter().map(|process| process.ticks).sum::<u64>();
+        self.own = now;
+        self.ticks = self.ticks.max(own).max(waited);
+    }
+
     fn look_at_memory(&mut self, all: &[Process], limit: u64) -> Option<(Bound, String)> {
         let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let unowned =
             kib(&machine, "Shmem:").unwrap_or(0) + kib(&machine, "PageTables:").unwrap_or(0);
         let growth = unowned.saturating_sub(*self.before.get_or_insert(unowned));
-        let mut used = resident(all) + scratch();
+        let mut unseen = 0;
         if growth > limit / 8 {
             let nameless = nameless(all);
-            used += page_tables(all);
             // Where we cannot look, what grew meanwhile is the sandbox's.
-            used += if nameless.hidden > 0 {
-                nameless.memory.max(growth)
-            } else {
-                nameless.memory
-            };
-        } else if used > limit {
+            unseen = nameless.memory + page_tables(all);
+            if nameless.hidden > 0 {
+                unseen = unseen.max(growth);
+            }
+        }
+        let mut used = resident(all) + scratch() + unseen;
+        if used > limit {
             // Shared pages count once: look exactly before anything is ended.
-            used = resident_exact(all) + scratch();
+            used = resident_exact(all) + scratch() + unseen;
         }
         (used > limit).then(|| {
             (

@@ -55,6 +55,7 @@ impl<'a> RawMode<'a> {
 impl Drop for RawMode<'_> {
     fn drop(&mut self) {
         // A terminal that went away needs no mode.
-        let _ = rustix::termios::tcsetattr(self.terminal, OptionalActions::Drain, &self.before);
+        // Answers of the terminal that nobody waits for any more must not reach the shell.
+        let _ = rustix::termios::tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
     }
 }

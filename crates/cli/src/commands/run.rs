@@ -20,6 +20,7 @@ use ringfence_model::limits::{
     HumanBytes, Limits, QuantityError, parse_duration_seconds, parse_size,
 };
 use ringfence_model::outcome::RunStatus;
+use ringfence_model::wire::WindowSize;
 
 use super::open;
 use crate::console::{Live, Passing, window_size};
@@ -141,8 +142,15 @@ impl Run {
             signals: Some(&signals),
         };
         let result = ringfence_engine::run::run(&home, &store, &request, &inputs, &mut console);
-        console.quiet();
+        console.finish();
         drop(raw);
+        if interactive {
+            // What a full-screen program that was ended leaves: other screen, mouse, no cursor.
+            let reset = "\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?25h\x1b[0m";
+            let _ = std::io::stdout()
+                .write_all(reset.as_bytes())
+                .and_then(|()| std::io::stdout().flush());
+        }
         let result = result?;
         if self.json {
             let mut out = std::io::stdout().lock();
@@ -215,7 +223,13 @@ impl Run {
                     Ignored::LeftBehind
                 },
             },
-            terminal: interactive.then(window_size).flatten(),
+            // A terminal that does not tell its size is as large as terminals always were.
+            terminal: interactive.then(|| {
+                window_size().unwrap_or(WindowSize {
+                    columns: 80,
+                    rows: 24,
+                })
+            }),
             folder,
         })
     }

@@ -270,6 +270,13 @@ pub(super) fn open(
     ) {
         unsupported = Some("its format version is not known".to_owned());
     }
+    // HOSTILE: a folder from anywhere may hold a gitfile that names any repository of this host.
+    if !git_dir.starts_with(top) && !points_back(top, git_dir, linked, &config) {
+        unsupported = Some("its git directory lies elsewhere and does not point back".to_owned());
+    }
+    if owner(git_dir) != owner(top) && owner(git_dir) != Some(rustix::process::geteuid().as_raw()) {
+        unsupported = Some("its git directory belongs to somebody else".to_owned());
+    }
     Ok(Some(Repository {
         top: top.to_owned(),
         git_dir: git_dir.to_owned(),
@@ -281,6 +288,26 @@ pub(super) fn open(
         config,
         user,
     }))
+}
+
+/// Whether a git directory outside the folder names the folder as its own: a linked worktree by its
+/// `gitdir` file, a submodule by `core.worktree`.
+fn points_back(top: &Path, git_dir: &Path, linked: bool, config: &Config) -> bool {
+    if !linked {
+        // `open` has compared it with the folder already.
+        return config.get("core", "worktree").is_some();
+    }
+    let line = files::read_if_usable(&git_dir.join("gitdir"), LINE_BYTES, Links::Refuse);
+    line.is_some_and(|line| {
+        let named = git_dir.join(OsStr::from_bytes(line.trim_ascii_end()));
+        let folder = named.parent().and_then(|folder| folder.canonicalize().ok());
+        named.file_name() == Some(OsStr::new(".git")) && folder.as_deref() == Some(top)
+    })
+}
+
+/// Who owns a path.
+pub(super) fn owner(path: &Path) -> Option<u32> {
+    std::fs::metadata(path).ok().map(|metadata| metadata.uid())
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use ringfence_model::ByteText;
 
 use super::GitError;
+use super::discover::owner;
 use super::files::{self, Links};
 
 /// BOUND: git itself follows five alternates in a row.
@@ -60,7 +61,10 @@ impl ObjectMounts {
                 Ok(real) => is_object_directory(&real).then_some(real),
                 Err(_) => None,
             };
-            let Some(host) = usable.filter(|_| self.mounts.len() < DIRECTORIES) else {
+            // HOSTILE: who wrote the list of alternates may not own what it names.
+            let ours = |host: &PathBuf| depth == 0 || owner(host) == owner(objects);
+            let Some(host) = usable.filter(|host| self.mounts.len() < DIRECTORIES && ours(host))
+            else {
                 if depth == 0 {
                     return Ok(None);
                 }
@@ -70,6 +74,10 @@ impl ObjectMounts {
                 ));
                 continue;
             };
+            if depth > 0 {
+                let name = ByteText::from(host.as_os_str().as_bytes());
+                notes.push(format!("borrowed objects at `{name}` are readable inside"));
+            }
             let listed = alternates(&host)?;
             let place = self.place(host, listed.is_some());
             if places.contains(&place) {

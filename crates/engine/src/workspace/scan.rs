@@ -115,9 +115,7 @@ pub fn scan(
             if is_hidden(hidden, path.as_os_str().as_bytes()) {
                 whiteout(folder, mask, &path)?;
                 scanned.hidden += 1;
-                if let Ok(metadata) = entry.metadata() {
-                    aliased(&metadata, &mut aliases);
-                }
+                aliased(&folder.join(&path), &mut aliases);
                 continue;
             }
             let Ok(metadata) = entry.metadata() else {
@@ -140,10 +138,24 @@ pub fn scan(
     Ok(scanned)
 }
 
-/// Remembers a hidden file that has other names.
-fn aliased(metadata: &Metadata, aliases: &mut Vec<(u64, u64)>) {
-    if metadata.is_file() && metadata.nlink() > 1 {
-        aliases.push((metadata.dev(), metadata.ino()));
+/// Remembers hidden files that have other names, below a hidden directory as well.
+fn aliased(path: &Path, aliases: &mut Vec<(u64, u64)>) {
+    let mut open = vec![path.to_owned()];
+    while let Some(path) = open.pop() {
+        let Ok(metadata) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        if metadata.is_file() && metadata.nlink() > 1 {
+            aliases.push((metadata.dev(), metadata.ino()));
+        } else if metadata.is_dir() {
+            open.extend(
+                fs::read_dir(&path)
+                    .into_iter()
+                    .flatten()
+                    .flatten()
+                    .map(|entry| entry.path()),
+            );
+        }
     }
 }
 
@@ -197,8 +209,9 @@ fn is_foreign(metadata: &Metadata, identity: &Identity) -> bool {
     }
 }
 
-/// Makes the directories above a path in the mask, with the modes of the folder's own.
-fn parents(folder: &Path, mask: &Path, path: &Path) -> Result<(), Error> {
+/// Makes the directories above a path in the mask, with the modes of the folder's own. False where
+/// one of them is hidden, and the path with it.
+fn parents(folder: &Path, mask: &Path, path: &Path) -> Result<bool, Error> {
     let mut above: Vec<&Path> = path
         .ancestors()
         .skip(1)
@@ -209,7 +222,11 @@ fn parents(folder: &Path, mask: &Path, path: &Path) -> Result<(), Error> {
         let target = mask.join(part);
         match fs::create_dir(&target) {
             Ok(()) => mirror(&folder.join(part), &target)?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !make("look at", &target, fs::symlink_metadata(&target))?.is_dir() {
+                    return Ok(false);
+                }
+            }
             Err(source) => {
                 return Err(Error::MakeWorkspace {
                     what: "make",
@@ -219,7 +236,7 @@ fn parents(folder: &Path, mask: &Path, path: &Path) -> Result<(), Error> {
             }
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// A directory of the mask is seen in place of the folder's: it has its mode and times.
@@ -234,7 +251,9 @@ fn mirror(from: &Path, to: &Path) -> Result<(), Error> {
 }
 
 fn whiteout(folder: &Path, mask: &Path, path: &Path) -> Result<(), Error> {
-    parents(folder, mask, path)?;
+    if !parents(folder, mask, path)? {
+        return Ok(());
+    }
     let target = mask.join(path);
     let made = rustix::fs::mknodat(CWD, &target, FileType::CharacterDevice, Mode::empty(), 0);
     match made {
@@ -256,7 +275,9 @@ fn copy(
     if fs::symlink_metadata(&to).is_ok() {
         return Ok(());
     }
-    parents(folder, mask, path)?;
+    if !parents(folder, mask, path)? {
+        return Ok(());
+    }
     let copied: io::Result<()> = if metadata.is_dir() {
         if fs::read_dir(&from).is_err() {
             Err(io::ErrorKind::PermissionDenied.into())
