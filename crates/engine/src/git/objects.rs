@@ -74,16 +74,16 @@ impl ObjectMounts {
                 ));
                 continue;
             };
-            if depth > 0 {
-                let name = ByteText::from(host.as_os_str().as_bytes());
-                notes.push(format!("borrowed objects at `{name}` are readable inside"));
-            }
+            let name = ByteText::from(host.as_os_str().as_bytes());
             let listed = alternates(&host)?;
             let place = self.place(host, listed.is_some());
             if places.contains(&place) {
                 continue;
             }
             places.push(place);
+            if depth > 0 {
+                notes.push(format!("borrowed objects at `{name}` are readable inside"));
+            }
             if depth < DEPTH {
                 // Reversed, so that the queue gives them back in the order of the file.
                 let listed = listed.unwrap_or_default().into_iter().rev();
@@ -231,6 +231,7 @@ mod tests {
         assert_eq!(places, Some(vec![0, 1]));
         assert_eq!(mounts.inside_text(&[0, 1]), b"/in/0\n/in/1\n");
         assert!(mounts.mounts.iter().all(|mount| mount.has_alternates));
-        assert_eq!(notes.len(), 2);
+        // The root twice, which is none, and the other one.
+        assert_eq!(notes.len(), 3);
     }
 }
