@@ -36,8 +36,10 @@ const CHECKS: &[(&str, Check)] = &[
     }),
     ("fs-024", |s| {
         s.patch_lacks("root:x:0")?;
+        // `ln -sf` makes a link of eight letters first and renames it; the end may come between.
+        let expected = |name: &String| name == "f" || name.len() == 8;
         ensure!(
-            s.changed() == ["f"] || s.changed().is_empty(),
+            s.changed().iter().all(expected),
             "changes: {:?}",
             s.changed()
         );
