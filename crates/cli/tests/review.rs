@@ -192,3 +192,47 @@ fn memory_of_a_process_without_its_first_thread_counts() -> Result<()> {
         expect(&result, "outcome", "out_of_memory")
     })
 }
+
+#[test]
+fn processor_time_of_children_nobody_waits_for_counts() -> Result<()> {
+    in_each_mode("unwaited", |env, fixture| {
+        let burn = "import os, signal, time\n\
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n\
+            for _ in range(20):\n    \
+                if os.fork() == 0:\n        \
+                    end = time.process_time() + 0.5\n        \
+                    while time.process_time() < end: pass\n        \
+                    os._exit(0)\n    \
+                try: os.wait()\n    \
+                except ChildProcessError: pass\n";
+        env.put(fixture, "burn.py", burn)?;
+        let options = ["--cpu-time", "2s", "--timeout", "30s"];
+        let result = env.run_with(fixture, &options, "exec python3 burn.py")?;
+        expect(&result, "outcome", "cpu_limit")
+    })
+}
+
+#[test]
+fn what_is_hidden_in_a_submodule_has_no_object_either() -> Result<()> {
+    in_each_mode("hidden-part", |env, fixture| {
+        env.put(fixture, "key.pem", "canary-part\n")?;
+        env.git(fixture, &fixture.folder, &["add", "-A"])?;
+        env.git(fixture, &fixture.folder, &["commit", "-qm", "a mistake"])?;
+        let above = fixture.folder.with_file_name("above");
+        let (above_path, part) = (
+            above.display().to_string(),
+            fixture.folder.display().to_string(),
+        );
+        env.git(
+            fixture,
+            std::path::Path::new("/"),
+            &["init", "-q", "-b", "main", &above_path],
+        )?;
+        env.git(fixture, &above, &["submodule", "add", "-q", &part, "part"])?;
+        let call = env.call(fixture).folder(&above);
+        let look = "git -C part show HEAD:key.pem 2>/dev/null; grep -r canary-part . | wc -l";
+        let result = call.run(&["--hide", "*.pem"], look)?;
+        ensure!(said(&result) == "0\n", "inside: {}", said(&result));
+        Ok(())
+    })
+}
