@@ -11,9 +11,21 @@
 //! │   ├── work/           overlayfs's own
 //! │   ├── mask/           what is laid over hidden paths
 //! │   └── lock            held for as long as a process drives the run (lock.rs)
-//! └── logs/<run>/
-//!     ├── stdout          all that the command wrote, as far as the bound allows
-//!     └── stderr
+//! ├── logs/<run>/
+//! │   ├── stdout          all that the command wrote, as far as the bound allows
+//! │   └── stderr
+//! ├── mirrors/<mirror>/   a bare repository, and `<mirror>.lock` beside it
+//! ├── bases/<base>/       what a sandbox starts from, read-only, shared
+//! │   ├── workspace/      the tree, with a private `.git`
+//! │   ├── home/           empty
+//! │   └── tmp/            empty
+//! ├── layers/<layer>/     sealed: what a sandbox wrote on top of a base or another layer
+//! └── sandboxes/<sandbox>/
+//!     ├── top/            `upper`, which is written (as a layer), and overlayfs's `work`
+//!     ├── lock            held by the keeper for as long as it lives
+//!     ├── write           held by whoever changes the workspace
+//!     ├── socket          where the keeper is spoken to
+//!     └── audit.jsonl     its journal
 //! ```
 //!
 //! INVARIANT: the home belongs to us and nobody else can write it, so that paths inside it can be
@@ -30,12 +42,22 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::durable::{self, DurableError, Existing};
-use crate::ids::RunId;
+use crate::ids::{BaseId, LayerId, MirrorId, RunId, SandboxId};
 
 /// The layout that this program knows.
 const VERSION: u32 = 1;
 /// BOUND: the marker is a small number; anything longer is not ours.
 const MAX_VERSION_BYTES: usize = 32;
+
+const DIRECTORIES: [&str; 7] = [
+    "bundles",
+    "workspaces",
+    "logs",
+    "mirrors",
+    "bases",
+    "layers",
+    "sandboxes",
+];
 
 /// An opened home: checked, complete, ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +142,7 @@ impl Home {
         if mode & 0o077 != 0 {
             home.tighten(&directory, mode)?;
         }
-        for name in ["bundles", "workspaces", "logs"] {
+        for name in DIRECTORIES {
             make_private_directory(&directory, &home.root, name)?;
         }
         if version.is_none() {
@@ -188,6 +210,38 @@ impl Home {
 
     pub fn stderr_log(&self, run: RunId) -> PathBuf {
         self.log(run).join("stderr")
+    }
+
+    pub fn mirrors(&self) -> PathBuf {
+        self.root.join("mirrors")
+    }
+
+    pub fn mirror(&self, mirror: MirrorId) -> PathBuf {
+        self.mirrors().join(mirror.as_str())
+    }
+
+    pub fn bases(&self) -> PathBuf {
+        self.root.join("bases")
+    }
+
+    pub fn base(&self, base: BaseId) -> PathBuf {
+        self.bases().join(base.as_str())
+    }
+
+    pub fn layers(&self) -> PathBuf {
+        self.root.join("layers")
+    }
+
+    pub fn layer(&self, layer: LayerId) -> PathBuf {
+        self.layers().join(layer.as_str())
+    }
+
+    pub fn sandboxes(&self) -> PathBuf {
+        self.root.join("sandboxes")
+    }
+
+    pub fn sandbox(&self, sandbox: SandboxId) -> PathBuf {
+        self.sandboxes().join(sandbox.as_str())
     }
 
     fn open_root(&self) -> Result<OwnedFd, HomeError> {
@@ -510,6 +564,9 @@ mod tests {
             .map(|entry| entry.unwrap().file_name())
             .collect();
         names.sort();
-        assert_eq!(names, ["bundles", "logs", "version", "workspaces"]);
+        let mut expected = DIRECTORIES.to_vec();
+        expected.push("version");
+        expected.sort_unstable();
+        assert_eq!(names, expected);
     }
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -14,96 +15,151 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 const LENGTH: usize = 12;
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-/// The id of one run.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RunId([u8; LENGTH]);
-
 /// Why there is no id.
 #[derive(Debug, thiserror::Error)]
 pub enum IdError {
-    #[error("cannot draw a random run id")]
+    #[error("cannot draw a random id")]
     Draw {
         #[source]
         source: std::io::Error,
     },
-    #[error("`{text}` is not a run id (12 characters of `0-9a-z` without `i`, `l`, `o`, `u`)")]
-    Parse { text: String },
+    #[error("`{text}` is not a {what} id (12 characters of `0-9a-z` without `i`, `l`, `o`, `u`)")]
+    Parse { what: &'static str, text: String },
 }
 
-impl RunId {
-    /// Draws a fresh one.
-    pub fn random() -> Result<Self, IdError> {
-        let mut bytes = [0u8; 8];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            filled +=
-                getrandom(&mut bytes[filled..], GetRandomFlags::empty()).map_err(|errno| {
-                    IdError::Draw {
-                        source: errno.into(),
-                    }
-                })?;
+/// Whether an id could begin with this text, or be it.
+pub fn may_begin_id(text: &str) -> bool {
+    text.len() <= LENGTH && text.bytes().all(|byte| ALPHABET.contains(&byte))
+}
+
+/// 60 random bits and four more.
+fn draw() -> Result<u64, IdError> {
+    let mut bytes = [0u8; 8];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty()).map_err(|errno| {
+            IdError::Draw {
+                source: errno.into(),
+            }
+        })?;
+    }
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// The text of the lower 60 bits.
+fn spell(bits: u64) -> [u8; LENGTH] {
+    let mut text = [0; LENGTH];
+    for (index, character) in text.iter_mut().enumerate() {
+        *character = ALPHABET[(bits >> (5 * index)) as usize & 31];
+    }
+    text
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name([u8; LENGTH]);
+
+        impl $name {
+            /// Draws a fresh one.
+            pub fn random() -> Result<Self, IdError> {
+                Ok(Self::from_bits(draw()?))
+            }
+
+            /// The id of the lower 60 bits.
+            pub(crate) fn from_bits(bits: u64) -> Self {
+                Self(spell(bits))
+            }
+
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                std::str::from_utf8(&self.0).expect("the alphabet is ASCII")
+            }
         }
-        Ok(Self::from_bits(u64::from_le_bytes(bytes)))
-    }
 
-    /// The id of the lower 60 bits.
-    fn from_bits(bits: u64) -> Self {
-        let mut text = [0; LENGTH];
-        for (index, character) in text.iter_mut().enumerate() {
-            *character = ALPHABET[(bits >> (5 * index)) as usize & 31];
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                match <[u8; LENGTH]>::try_from(text.as_bytes()) {
+                    Ok(bytes) if may_begin_id(text) => Ok(Self(bytes)),
+                    _ => Err(IdError::Parse {
+                        what: $what,
+                        text: text.chars().take(64).collect(),
+                    }),
+                }
+            }
         }
-        Self(text)
-    }
 
-    /// The id as text.
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("the alphabet is ASCII")
-    }
-
-    /// Whether an id could begin with this text, or be it.
-    pub fn may_begin_with(text: &str) -> bool {
-        text.len() <= LENGTH && text.bytes().all(|byte| ALPHABET.contains(&byte))
-    }
-}
-
-impl FromStr for RunId {
-    type Err = IdError;
-
-    fn from_str(text: &str) -> Result<Self, IdError> {
-        match <[u8; LENGTH]>::try_from(text.as_bytes()) {
-            Ok(bytes) if Self::may_begin_with(text) => Ok(Self(bytes)),
-            _ => Err(IdError::Parse {
-                text: text.chars().take(64).collect(),
-            }),
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
         }
-    }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.as_str())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?
+                    .parse()
+                    .map_err(de::Error::custom)
+            }
+        }
+
+        impl ToSql for $name {
+            fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+                Ok(self.as_str().into())
+            }
+        }
+
+        impl FromSql for $name {
+            fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+                value
+                    .as_str()?
+                    .parse()
+                    .map_err(|e: IdError| FromSqlError::Other(Box::new(e)))
+            }
+        }
+    };
 }
 
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl fmt::Debug for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RunId({})", self.as_str())
-    }
-}
-
-impl Serialize for RunId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for RunId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
-    }
-}
+id!(
+    /// The id of one run.
+    RunId,
+    "run"
+);
+id!(
+    /// The id of one sandbox: its workspace and whatever executes on it.
+    SandboxId,
+    "sandbox"
+);
+id!(
+    /// The id of one sealed layer.
+    LayerId,
+    "layer"
+);
+id!(
+    /// The id of one base.
+    BaseId,
+    "base"
+);
+id!(
+    /// The id of one mirror: made from its source's name, so that a source has one.
+    MirrorId,
+    "mirror"
+);
 
 #[cfg(test)]
 mod tests {

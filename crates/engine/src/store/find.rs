@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::runs::{BY_NAME, NEWEST};
 use super::{RunRecord, Store, StoreError};
-use crate::ids::RunId;
+use crate::ids::{RunId, may_begin_id};
 
 /// BOUND: shorter beginnings would be ambiguous as soon as there are a few dozen runs.
 const MIN_PREFIX: usize = 3;
@@ -49,7 +49,7 @@ impl Store {
     }
 
     fn candidates(&self, prefix: &str) -> Result<Vec<RunId>, StoreError> {
-        if prefix.len() < MIN_PREFIX || !RunId::may_begin_with(prefix) {
+        if prefix.len() < MIN_PREFIX || !may_begin_id(prefix) {
             return Ok(Vec::new());
         }
         let read = || -> Result<Vec<RunId>, rusqlite::Error> {

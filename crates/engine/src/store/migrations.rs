@@ -16,7 +16,8 @@ use super::{BUSY_TIMEOUT, Store, StoreError};
 /// `rfnc` in ASCII: tells a store from any other SQLite file.
 const APPLICATION_ID: i64 = 0x7266_6e63;
 
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE runs (
         id            TEXT    NOT NULL PRIMARY KEY,
         name          TEXT,
@@ -51,7 +52,94 @@ const MIGRATIONS: &[&str] = &["
         detail   TEXT,                   -- JSON
         PRIMARY KEY (run, sequence)
     ) STRICT, WITHOUT ROWID;
-"];
+",
+    "
+    CREATE TABLE mirrors (
+        id         TEXT    NOT NULL PRIMARY KEY,
+        source     TEXT    NOT NULL UNIQUE,  -- a URL without credentials, or an absolute path
+        state      TEXT    NOT NULL,         -- making, ready
+        created_us INTEGER NOT NULL,
+        fetched_us INTEGER,
+        used_us    INTEGER NOT NULL,
+        detail     TEXT    NOT NULL          -- JSON: an object with the rest
+    ) STRICT;
+
+    CREATE TABLE bases (
+        id         TEXT    NOT NULL PRIMARY KEY,
+        key        TEXT    NOT NULL UNIQUE,  -- what it was made of, so that it is made once
+        kind       TEXT    NOT NULL,         -- commit, snapshot, stage, empty
+        state      TEXT    NOT NULL,         -- making, ready
+        mirror     TEXT    REFERENCES mirrors (id),
+        commit_id  TEXT,
+        tree       TEXT,                     -- git tree id, verified
+        created_us INTEGER NOT NULL,
+        used_us    INTEGER NOT NULL,
+        detail     TEXT    NOT NULL
+    ) STRICT;
+    CREATE INDEX bases_by_mirror ON bases (mirror);
+
+    CREATE TABLE layers (
+        id         TEXT    NOT NULL PRIMARY KEY,
+        base       TEXT    NOT NULL REFERENCES bases (id),
+        parent     TEXT    REFERENCES layers (id),  -- absent: it lies on the base
+        state      TEXT    NOT NULL,         -- making, sealed
+        durable    INTEGER NOT NULL,         -- 1: synced
+        created_us INTEGER NOT NULL,
+        detail     TEXT    NOT NULL
+    ) STRICT;
+    CREATE INDEX layers_by_parent ON layers (parent);
+    CREATE INDEX layers_by_base ON layers (base);
+
+    CREATE TABLE sandboxes (
+        id          TEXT    NOT NULL PRIMARY KEY,
+        name        TEXT,
+        tag         TEXT,
+        state       TEXT    NOT NULL,
+        base        TEXT    NOT NULL REFERENCES bases (id),
+        head        TEXT    REFERENCES layers (id),  -- absent: it lies on the base
+        incarnation INTEGER NOT NULL,        -- counts executions
+        pinned      INTEGER NOT NULL,
+        created_us  INTEGER NOT NULL,
+        used_us     INTEGER NOT NULL,
+        expires_us  INTEGER,
+        pid         INTEGER,                 -- of its keeper
+        pid_start   INTEGER,
+        intent      TEXT,                    -- JSON: what is being done to it
+        detail      TEXT    NOT NULL
+    ) STRICT;
+    CREATE INDEX sandboxes_by_creation ON sandboxes (created_us, id);
+    CREATE INDEX sandboxes_by_state ON sandboxes (state);
+    CREATE INDEX sandboxes_by_head ON sandboxes (head);
+    CREATE INDEX sandboxes_by_base ON sandboxes (base);
+    CREATE INDEX sandboxes_by_tag ON sandboxes (tag) WHERE tag IS NOT NULL;
+    CREATE INDEX sandboxes_with_intent ON sandboxes (id) WHERE intent IS NOT NULL;
+    CREATE UNIQUE INDEX sandboxes_by_name ON sandboxes (name) WHERE name IS NOT NULL;
+
+    CREATE TABLE checkpoints (
+        sandbox    TEXT    NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE,
+        name       TEXT    NOT NULL,
+        layer      TEXT    REFERENCES layers (id),   -- absent: the base as it is
+        pinned     INTEGER NOT NULL,
+        created_us INTEGER NOT NULL,
+        PRIMARY KEY (sandbox, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX checkpoints_by_layer ON checkpoints (layer);
+
+    CREATE TABLE calls (
+        sandbox     TEXT    NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE,
+        sequence    INTEGER NOT NULL,
+        incarnation INTEGER NOT NULL,
+        session     TEXT,
+        argv        TEXT    NOT NULL,        -- JSON: a list of byte strings
+        began_us    INTEGER NOT NULL,
+        ended_us    INTEGER,
+        outcome     TEXT,
+        exit_code   INTEGER,
+        signal      INTEGER,
+        PRIMARY KEY (sandbox, sequence)
+    ) STRICT, WITHOUT ROWID;
+",
+];
 
 /// The schema that this program knows.
 pub(super) const CURRENT: i64 = MIGRATIONS.len() as i64;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_model::ByteText;
 use ringfence_model::outcome::{Outcome, RunStatus};
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, Type, ValueRef};
+use rusqlite::types::Type;
 use rusqlite::{ErrorCode, OptionalExtension, Row, params};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -422,21 +422,6 @@ pub(super) fn bad_column(
     cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(index, Type::Text, cause.into())
-}
-
-impl ToSql for RunId {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::from(self.as_str()))
-    }
-}
-
-impl FromSql for RunId {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        value
-            .as_str()?
-            .parse()
-            .map_err(|e| FromSqlError::Other(Box::new(e)))
-    }
 }
 
 /// The path of a run's bundle as the store holds it.

@@ -330,7 +330,7 @@ fn what_is_not_a_sound_store_is_named_and_left_as_it_is() {
         ),
         (
             newer,
-            "made by a newer ringfence (schema 99, this one knows 1)",
+            "made by a newer ringfence (schema 99, this one knows 2)",
         ),
         (foreign("CREATE TABLE t (x)"), "not a ringfence store"),
         (foreign("PRAGMA user_version = 7"), "not a ringfence store"),
