@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
-use ringfence_jail::plan::{OWN, WorkspaceSpec};
+use ringfence_jail::plan::{Holds, OWN, WorkspaceSpec};
 use ringfence_model::ByteText;
 use ringfence_model::changes::{ChangeSet, ObjectHash, WhyOmitted};
 use serde::{Deserialize, Serialize};
@@ -155,6 +155,8 @@ impl Workspace {
                 .clone()
                 .unwrap_or_else(|| PathBuf::from("/workspace")),
             objects,
+            holds: Holds::Folder,
+            tools: None,
         };
         Ok(Self {
             started: now(),
@@ -195,6 +197,8 @@ impl Workspace {
                 layer: home.workspace(run.id),
                 inside: PathBuf::from("/workspace"),
                 objects: Vec::new(),
+                holds: Holds::Folder,
+                tools: None,
             },
             directory: home.workspace(run.id),
             folder: folder.path,

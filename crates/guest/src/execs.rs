@@ -16,8 +16,8 @@ use ringfence_jail::terminal;
 use ringfence_jail::warden::{NotStartedAt, RECORD, Record};
 use ringfence_model::ByteText;
 use ringfence_model::wire::{
-    Bound, Exec as Asked, Exited, Failure, Hello, Kind, Leftovers, Notice, Reply, SignalScope,
-    WindowSize,
+    Bound, Exec as Asked, Exited, Failure, Flow, Hello, Kind, Leftovers, Notice, Reply,
+    SignalScope, WindowSize,
 };
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags};
@@ -68,6 +68,7 @@ struct Exec {
     terminal: bool,
     ring: Ring,
     attached: bool,
+    flow: Flow,
     started: Instant,
     deadline: Option<Instant>,
     kill: Option<Kill>,
@@ -203,13 +204,24 @@ impl Execs {
         }
     }
 
+    /// Whether output is read from a command, or waits in its pipes.
+    pub fn flow(&mut self, stream: u32, flow: Flow) -> Reply {
+        match self.running.get_mut(&stream) {
+            Some(exec) => {
+                exec.flow = flow;
+                Reply::Done
+            }
+            None => no_such_exec(),
+        }
+    }
+
     /// What to wait for.
     pub fn interests<'a>(&'a self, room: bool, waits: &mut Vec<PollFd<'a>>) {
         for exec in self.running.values() {
             if let Some(records) = &exec.records {
                 waits.push(PollFd::new(records, PollFlags::IN));
             }
-            if room {
+            if room && exec.flow == Flow::Free {
                 for output in [&exec.stdout, &exec.stderr].into_iter().flatten() {
                     waits.push(PollFd::new(output, PollFlags::IN));
                 }
@@ -447,7 +459,7 @@ impl Exec {
                 &mut self.stderr
             };
             let Some(fd) = output else { continue };
-            if !connection.has_room() {
+            if !connection.has_room() || self.flow == Flow::Held {
                 return;
             }
             chunk.clear();
@@ -518,6 +530,10 @@ impl Exec {
         let drained = self.stdout.is_none() && self.stderr.is_none();
         // Being killed: wait until everything is.
         if self.kill.is_some() && self.records.is_some() {
+            return false;
+        }
+        // Somebody will read the rest.
+        if self.flow == Flow::Held && self.kill.is_none() && !drained {
             return false;
         }
         let quiet = now.saturating_duration_since(self.last_output.max(ended.at)) >= idle;

@@ -9,6 +9,7 @@
 mod connection;
 mod execs;
 mod files;
+mod freeze;
 mod processes;
 mod proof;
 mod watch;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use connection::{Connection, Incoming};
 use execs::Execs;
 use files::Files;
+use freeze::Freezer;
 use ringfence_jail::lockdown;
 use ringfence_jail::warden::BecomeAgent;
 use ringfence_model::ByteText;
@@ -63,6 +65,7 @@ fn serve(socket: UnixStream) -> io::Result<()> {
         execs: Execs::default(),
         files: Files::default(),
         watches: Watches::default(),
+        freezer: Freezer::default(),
         hello: None,
     };
     loop {
@@ -85,6 +88,7 @@ struct Guest {
     execs: Execs,
     files: Files,
     watches: Watches,
+    freezer: Freezer,
     /// Set once the guest is locked down; nothing is done before.
     hello: Option<Hello>,
 }
@@ -171,6 +175,9 @@ impl Guest {
             (Request::Detach { exec }, _) => Some(self.execs.detach(exec)),
             (Request::Watch { path }, _) => Some(self.watches.add(stream, &path)),
             (Request::Unwatch { watch }, _) => Some(self.watches.remove(watch)),
+            (Request::Flow { exec, flow }, _) => Some(self.execs.flow(exec, flow)),
+            (Request::Freeze, _) => Some(self.freezer.freeze()),
+            (Request::Thaw, _) => Some(self.freezer.thaw()),
             (Request::Ping { nonce }, _) => Some(Reply::Pong { nonce }),
             (Request::Usage, _) => Some(Reply::Usage(processes::usage())),
             (request, _) => self.files.answer(stream, request),

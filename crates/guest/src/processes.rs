@@ -10,19 +10,19 @@ use ringfence_model::wire::{Bound, Hello, Leftover, Usage};
 use rustix::process::{Pid, Signal};
 
 /// One process as `/proc/N/stat` shows it.
-struct Process {
-    pid: i32,
+pub struct Process {
+    pub pid: i32,
     parent: i32,
     threads: u64,
     own_ticks: u64,
     /// Its own processor time and that of the children it has waited for.
     ticks: u64,
     resident_pages: u64,
-    zombie: bool,
-    stopped: bool,
+    pub zombie: bool,
+    pub stopped: bool,
 }
 
-fn all() -> Vec<Process> {
+pub fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };

@@ -15,7 +15,7 @@ use crate::sys::{self, Recursive};
 
 /// BOUND: system directories, `/etc` directories, devices, layers and object directories of one
 /// sandbox; a plan with more is refused before the clone.
-pub(crate) const SLOTS: usize = 96;
+pub(crate) const SLOTS: usize = 128;
 
 /// Where the protocol socket and the guest program are when the guest starts.
 pub(crate) const CONTROL_FD: RawFd = 3;
@@ -103,6 +103,17 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
                 return Err(Errno::BADF);
             };
             sys::move_mount(tree.as_raw_fd(), path)
+        }
+        Op::Bind { from, path } => {
+            rustix::mount::mount_bind(from.as_c_str(), path.as_c_str())?;
+            // A bind mount does not take over the flags of what it shows.
+            sys::mount_setattr(
+                libc::AT_FDCWD,
+                path,
+                Recursive::No,
+                sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV,
+                None,
+            )
         }
         Op::Tmpfs { path, options } => rustix::mount::mount(
             c"tmpfs",

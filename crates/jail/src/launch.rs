@@ -194,6 +194,7 @@ fn inherit_mounts(spec: &Spec, ops: &mut [Op]) -> Result<Vec<OwnedFd>, LaunchErr
         .last()
         .into_iter()
         .chain(&workspace.objects)
+        .chain(&workspace.tools)
         .map(std::path::PathBuf::as_path)
         .collect();
     let layers: Vec<&std::path::Path> = workspace

@@ -25,6 +25,15 @@ pub struct Spec {
     pub tmpfs_bytes: u64,
 }
 
+/// What the layers hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// The folder. Home and temporary files are in memory and go with the sandbox.
+    Folder,
+    /// Three directories, `workspace`, `home` and `tmp`, that all last.
+    Everything,
+}
+
 /// The folder that the agent works on: layers of which the top one is written.
 #[derive(Clone, Debug)]
 pub struct WorkspaceSpec {
@@ -32,10 +41,13 @@ pub struct WorkspaceSpec {
     pub lower: Vec<PathBuf>,
     /// Holds `upper` and `work`, on one file system.
     pub layer: PathBuf,
+    pub holds: Holds,
     /// Absolute path inside.
     pub inside: PathBuf,
     /// Object directories of git, read-only: host path and its number inside.
     pub objects: Vec<PathBuf>,
+    /// A directory of programs that is shown read-only as `/.ringfence/tools`.
+    pub tools: Option<PathBuf>,
 }
 
 /// One step. Paths of targets are relative to the new root, which is the working directory until
@@ -80,6 +92,11 @@ pub enum Op {
     },
     Attach {
         slot: usize,
+        path: CString,
+    },
+    /// Show a directory of the new root at another place of it.
+    Bind {
+        from: CString,
         path: CString,
     },
     Tmpfs {
@@ -260,8 +277,8 @@ fn open_sources(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), P
         list.open(host(layer)?, SYSTEM_ATTRIBUTES);
     }
     list.open(host(&spec.workspace.layer)?, LAYER_ATTRIBUTES);
-    for objects in &spec.workspace.objects {
-        list.open(host(objects)?, SYSTEM_ATTRIBUTES);
+    for shown in spec.workspace.objects.iter().chain(&spec.workspace.tools) {
+        list.open(host(shown)?, SYSTEM_ATTRIBUTES);
     }
     // From here on slots are taken in the same order.
     list.slots = 0;
@@ -377,9 +394,19 @@ fn devices(list: &mut List, spec: &Spec) {
 }
 
 fn scratch(list: &mut List, spec: &Spec) {
-    tmpfs(list, "tmp", 0o1777, spec.tmpfs_bytes);
-    list.directory("home", 0o755);
-    tmpfs(list, "home/agent", 0o700, spec.tmpfs_bytes);
+    match spec.workspace.holds {
+        Holds::Folder => {
+            tmpfs(list, "tmp", 0o1777, spec.tmpfs_bytes);
+            list.directory("home", 0o755);
+            tmpfs(list, "home/agent", 0o700, spec.tmpfs_bytes);
+        }
+        // Filled with the workspace.
+        Holds::Everything => {
+            for path in ["tmp", "home", "home/agent"] {
+                list.directory(path, 0o755);
+            }
+        }
+    }
     list.directory("var", 0o755);
     list.link("/tmp", "var/tmp");
     list.directory("run", 0o755);
@@ -413,10 +440,18 @@ fn workspace(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError
     list.attach_next(text(&layer));
     make_parents(list, inside);
     list.directory(inside, 0o755);
+    let tree = format!("{OWN}/tree");
+    let at = match spec.workspace.holds {
+        Holds::Folder => inside,
+        Holds::Everything => {
+            list.directory(&tree, 0o755);
+            &tree
+        }
+    };
     // `volatile`: the end of a sandbox does not sync the whole file system below the layer, and no
     // agent can make the host's disk busy with syncs. What must last, the bundle, is synced by us.
     list.push(Op::Overlay {
-        path: text(inside),
+        path: text(at),
         options: text(&format!(
             "lowerdir={},upperdir={layer}/upper,workdir={layer}/work,userxattr,volatile",
             lower.join(":")
@@ -426,8 +461,27 @@ fn workspace(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError
     for path in lower.into_iter().chain([layer]) {
         list.push(Op::Detach { path: text(&path) });
     }
-    if spec.workspace.objects.is_empty() {
-        return Ok(());
+    if spec.workspace.holds == Holds::Everything {
+        for (part, to) in [
+            ("workspace", inside),
+            ("home", "home/agent"),
+            ("tmp", "tmp"),
+        ] {
+            list.push(Op::Bind {
+                from: text(&format!("{tree}/{part}")),
+                path: text(to),
+            });
+        }
+        list.push(Op::Detach { path: text(&tree) });
+    }
+    show(list, spec);
+    Ok(())
+}
+
+/// What is shown read-only beside the workspace: objects of git, and our own programs.
+fn show(list: &mut List, spec: &Spec) {
+    if spec.workspace.objects.is_empty() && spec.workspace.tools.is_none() {
+        return;
     }
     // Object directories are shown through an overlay of their own: a plain bind mount would show
     // their host paths in mountinfo.
@@ -440,9 +494,12 @@ fn workspace(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError
     list.file(&format!("{shade}/info/alternates"), b"");
     let source = format!("{OWN}/source");
     list.directory(&source, 0o755);
-    for number in 0..spec.workspace.objects.len() {
+    let numbers = 0..spec.workspace.objects.len();
+    let places = numbers
+        .map(|number| format!("{objects}/{number}"))
+        .chain(spec.workspace.tools.iter().map(|_| format!("{OWN}/tools")));
+    for path in places {
         list.attach_next(text(&source));
-        let path = format!("{objects}/{number}");
         list.directory(&path, 0o755);
         list.push(Op::Overlay {
             path: text(&path),
@@ -453,7 +510,6 @@ fn workspace(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError
             path: text(&source),
         });
     }
-    Ok(())
 }
 
 fn proc(list: &mut List, facts: &HostFacts) {

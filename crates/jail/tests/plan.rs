@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use ringfence_jail::facts::{HostFacts, Item, MaskType};
 use ringfence_jail::identity::Identity;
-use ringfence_jail::plan::{Op, Spec, WorkspaceSpec, plan};
+use ringfence_jail::plan::{Holds, Op, Spec, WorkspaceSpec, plan};
 
 fn facts() -> HostFacts {
     HostFacts {
@@ -41,6 +41,8 @@ fn spec(identity: Identity, inside: &str) -> Spec {
             layer: "/state".into(),
             inside: inside.into(),
             objects: vec!["/folder/.git/objects".into()],
+            holds: Holds::Folder,
+            tools: None,
         },
         tmpfs_bytes: 1 << 30,
     }
@@ -60,9 +62,17 @@ const RANGE: Identity = Identity::Range {
 #[test]
 fn r61_the_plan_is_what_it_was() {
     let mut text = String::new();
-    for (name, identity) in [("rootless", SINGLE), ("as root", RANGE)] {
+    let mut lasting = spec(SINGLE, "/workspace");
+    lasting.workspace.lower.insert(0, "/state/layer".into());
+    lasting.workspace.holds = Holds::Everything;
+    lasting.workspace.tools = Some("/state/tools".into());
+    for (name, spec) in [
+        ("rootless", spec(SINGLE, "/workspace")),
+        ("as root", spec(RANGE, "/workspace")),
+        ("rootless, lasting", lasting),
+    ] {
         writeln!(text, "# {name}").unwrap();
-        for op in plan(&spec(identity, "/workspace"), &facts()).unwrap() {
+        for op in plan(&spec, &facts()).unwrap() {
             writeln!(text, "{op:?}").unwrap();
         }
     }

@@ -179,6 +179,21 @@ pub enum Request {
     },
     /// What the processes inside use now.
     Usage,
+    /// Read on from a command, or leave what it writes in its pipes.
+    Flow {
+        exec: u32,
+        flow: Flow,
+    },
+    /// Everything but the guest stands still when the answer comes.
+    Freeze,
+    Thaw,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flow {
+    Free,
+    Held,
 }
 
 /// How the guest locks itself and everything below it down.

@@ -13,7 +13,7 @@ use ringfence_engine::home::Home;
 use ringfence_engine::ids::RunId;
 use ringfence_engine::sandbox::Sandbox;
 use ringfence_jail::launch::identity_for;
-use ringfence_jail::plan::{Spec, WorkspaceSpec};
+use ringfence_jail::plan::{Holds, Spec, WorkspaceSpec};
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
 use ringfence_model::wire::{Exec, Leftovers, Notice, OutputMode, Request, Stdin};
@@ -138,6 +138,8 @@ impl Place {
                 layer: self.home.workspace(layer.id),
                 inside: PathBuf::from("/workspace"),
                 objects: Vec::new(),
+                holds: Holds::Folder,
+                tools: None,
             },
             tmpfs_bytes: 1 << 30,
         };

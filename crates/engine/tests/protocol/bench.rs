@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringfence_engine::client::{ClientError, Message, Stream};
 use ringfence_engine::sandbox::{Sandbox, SandboxError};
 use ringfence_jail::launch::identity_for;
-use ringfence_jail::plan::{Spec, WorkspaceSpec};
+use ringfence_jail::plan::{Holds, Spec, WorkspaceSpec};
 use ringfence_model::limits::Limits;
 use ringfence_model::wire::{
     Exec, Exited, Leftovers, Notice, OutputMode, Reply, Request, Stdin, WriteHow,
@@ -68,6 +68,8 @@ impl Bench {
                 layer: state.path().to_owned(),
                 inside: "/workspace".into(),
                 objects: Vec::new(),
+                holds: Holds::Folder,
+                tools: None,
             },
             tmpfs_bytes: 64 << 20,
         };

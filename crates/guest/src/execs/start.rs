@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ringfence_jail::terminal;
 use ringfence_jail::warden::{self, Terminal};
 use ringfence_model::ByteText;
-use ringfence_model::wire::{Exec as Asked, Hello, OutputMode, Stdin};
+use ringfence_model::wire::{Exec as Asked, Flow, Hello, OutputMode, Stdin};
 use rustix::io::Errno;
 
 use super::ring::Ring;
@@ -77,6 +77,7 @@ pub(super) fn start(asked: Asked, hello: &Hello) -> io::Result<Exec> {
         terminal: asked.terminal.is_some(),
         ring: Ring::default(),
         attached: asked.output == OutputMode::Attached,
+        flow: Flow::Free,
         started: now,
         deadline: asked.timeout_ms.map(|ms| now + Duration::from_millis(ms)),
         kill: None,
