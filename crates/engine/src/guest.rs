@@ -1,11 +1,24 @@
-//! The guest program, embedded, and its sealed copy in memory.
+//! The programs of the inside, embedded: the guest, as a sealed copy in memory, and the direct
+//! tools, as a file in the home that sandboxes see read-only.
 
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ringfence_jail::sealed::Sealed;
 
+use crate::durable::{self, Existing, TEMPORARY_PREFIX};
+use crate::home::Home;
+use crate::ids::RunId;
+
 static PROGRAM: &[u8] = include_bytes!(env!("RINGFENCE_GUEST"));
+static TOOLS: &[u8] = include_bytes!(env!("RINGFENCE_TOOLS"));
+/// SHA-256 of the tools, taken when they were built.
+const TOOLS_DIGEST: &str = env!("RINGFENCE_TOOLS_DIGEST");
+/// What the tools are called, inside as in the home.
+pub const TOOLS_NAME: &str = "ringfence-tools";
 
 /// The sealed copy: made once in a process, used for every sandbox it starts.
 pub fn sealed() -> io::Result<&'static Sealed> {
@@ -15,4 +28,107 @@ pub fn sealed() -> io::Result<&'static Sealed> {
     }
     let sealed = Sealed::new(PROGRAM)?;
     Ok(SEALED.get_or_init(|| sealed))
+}
+
+/// The program of the direct tools.
+pub fn tools_bytes() -> &'static [u8] {
+    TOOLS
+}
+
+/// Puts the tools into the home, once for each build of them, and gives their directory.
+///
+/// INVARIANT: the name is there only with the whole program behind it, executable. Two processes
+/// that do this at once write the same bytes, and the later rename changes nothing.
+pub fn install_tools(home: &Home) -> io::Result<PathBuf> {
+    let all = home.root().join("tools");
+    let directory = all.join(&TOOLS_DIGEST[..16]);
+    let program = directory.join(TOOLS_NAME);
+    if is_whole(&program) {
+        return Ok(directory);
+    }
+    make_directory(&all)?;
+    make_directory(&directory)?;
+    let token = RunId::random().map_err(io::Error::other)?;
+    let temporary = directory.join(format!("{TEMPORARY_PREFIX}{token}"));
+    let installed = durable::write_file(&temporary, TOOLS, Existing::Refuse)
+        .map_err(io::Error::other)
+        .and_then(|written| {
+            written
+                .file
+                .set_permissions(Permissions::from_mode(0o755))?;
+            // A power cut must not leave a whole name with half a program.
+            written.file.sync_data()?;
+            drop(written);
+            fs::rename(&temporary, &program)
+        });
+    if installed.is_err() {
+        // Left behind it would mean nothing.
+        let _ = fs::remove_file(&temporary);
+    }
+    installed.map(|()| directory)
+}
+
+/// The directory names the content, so its size is enough to know it by.
+fn is_whole(program: &Path) -> bool {
+    fs::symlink_metadata(program).is_ok_and(|metadata| {
+        metadata.is_file()
+            && metadata.len() == TOOLS.len() as u64
+            && metadata.mode() & 0o7777 == 0o755
+    })
+}
+
+/// Readable for the agent of every sandbox, whatever the umask.
+fn make_directory(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o755).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => fs::set_permissions(path, Permissions::from_mode(0o755)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::thread;
+
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn the_tools_are_installed_once_and_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::open(Some(place.path().join("home"))).unwrap();
+        assert_eq!(
+            ringfence_model::hex(&Sha256::digest(tools_bytes())),
+            TOOLS_DIGEST
+        );
+        let directories: Vec<PathBuf> = thread::scope(|scope| {
+            let started: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| install_tools(&home).unwrap()))
+                .collect();
+            let joined = started.into_iter().map(|thread| thread.join().unwrap());
+            joined.collect()
+        });
+        let directory = &directories[0];
+        assert!(directories.iter().all(|other| other == directory));
+        let names: Vec<_> = fs::read_dir(directory).unwrap().collect();
+        assert_eq!(names.len(), 1, "nothing is left behind");
+        let program = directory.join(TOOLS_NAME);
+        let inode = fs::metadata(&program).unwrap().ino();
+        install_tools(&home).unwrap();
+        assert_eq!(fs::metadata(&program).unwrap().ino(), inode);
+        // Half a program is replaced.
+        fs::write(&program, b"half").unwrap();
+        install_tools(&home).unwrap();
+        assert_eq!(fs::read(&program).unwrap(), tools_bytes());
+        // Another test may be between its fork and its exec, with our file still open for writing.
+        let output = (0..1_000)
+            .map(|_| Command::new(&program).output())
+            .find(|output| {
+                !matches!(output, Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy)
+            })
+            .unwrap()
+            .unwrap();
+        assert!(output.stdout.starts_with(br#"{"error":{"kind":"invalid""#));
+    }
 }

@@ -160,6 +160,7 @@ pub fn usage() -> Usage {
     let nameless = nameless(&all);
     Usage {
         processes: all.iter().map(|process| process.threads).sum(),
+        wardens: all.iter().filter(|process| is_warden(process)).count() as u64,
         memory_bytes: resident(&all) + nameless.memory + scratch(),
         cpu_ms: all.iter().map(|process| process.ticks).sum::<u64>() * 1000 / ticks_per_second(),
         unlinked_bytes: nameless.disk,
@@ -293,10 +294,16 @@ fn deleted_mapping(line: &str) -> Option<((u64, u64), bool, u64)> {
     shared.then_some(((device, inode), memory, hex(end)? - hex(begin)?))
 }
 
+/// The kernel's number for a file system in memory.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
 /// Memory in the temporary file systems and in System V segments.
 fn scratch() -> u64 {
     let used = |path: &str| {
-        rustix::fs::statvfs(path).map_or(0, |stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize)
+        // Where the home and temporary files last, they are on a disk.
+        let in_memory = rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == TMPFS);
+        let stat = rustix::fs::statvfs(path).ok().filter(|_| in_memory);
+        stat.map_or(0, |stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize)
     };
     let segments: u64 = fs::read_to_string("/proc/sysvipc/shm")
         .unwrap_or_default()

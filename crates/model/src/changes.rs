@@ -111,6 +111,8 @@ pub enum WhyOmitted {
     BaseMoved,
     /// Could not be read.
     Unreadable,
+    /// The repository has something there that the workspace did not show.
+    NotStaged,
 }
 
 /// A changed path that stays behind.

@@ -6,6 +6,8 @@ pub mod changes;
 pub mod journal;
 pub mod limits;
 pub mod outcome;
+pub mod sandbox;
+pub mod tools;
 pub mod wire;
 
 pub use bytes::ByteText;

@@ -448,7 +448,10 @@ pub enum EntryType {
 /// What the processes inside use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
+    /// Threads of everything, pid 1 and wardens included.
     pub processes: u64,
+    /// What looks like a warden of ours.
+    pub wardens: u64,
     pub memory_bytes: u64,
     pub cpu_ms: u64,
     /// Disk held by files that are open but have no name any more.
