@@ -16,10 +16,10 @@
 mod binary;
 mod content;
 mod deleted;
-mod descent;
+pub(crate) mod descent;
 mod error;
 mod fit;
-mod handle;
+pub(crate) mod handle;
 mod hunks;
 mod judge;
 mod measure;
@@ -40,7 +40,8 @@ use ringfence_model::changes::{Change, ChangeKind, ChangeSet, ObjectHash, WhyOmi
 
 pub use error::ChangesError;
 pub use handle::Started;
-pub use measure::{Usage, measure};
+pub use measure::{Inodes, Usage, measure, measure_apart};
+pub(crate) use oid::BlobHasher;
 pub use remove::remove_tree;
 
 use judge::Judge;

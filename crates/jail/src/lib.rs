@@ -25,6 +25,7 @@ pub mod seccomp;
 pub mod signals;
 mod sys;
 pub mod terminal;
+pub mod view;
 pub mod warden;
 
 pub use sys::{

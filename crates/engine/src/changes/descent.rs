@@ -23,8 +23,10 @@ const OPEN_LINKS: usize = 32;
 
 /// The directories from a root down to the current one.
 #[derive(Debug)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     links: Vec<Link>,
+    /// How many of the last links stay open.
+    open: usize,
 }
 
 #[derive(Debug)]
@@ -37,9 +39,21 @@ struct Link {
 impl Chain {
     /// Starts at a root, with its own handle on it.
     pub fn new(root: BorrowedFd<'_>, access: Access) -> io::Result<(Self, Meta)> {
+        Self::with_open(root, access, OPEN_LINKS)
+    }
+
+    /// The same with fewer handles, for who walks many trees at once.
+    pub fn with_open(
+        root: BorrowedFd<'_>,
+        access: Access,
+        open: usize,
+    ) -> io::Result<(Self, Meta)> {
         let opened = handle::reopen_directory(root, access)?;
         let meta = opened.meta;
-        let mut chain = Self { links: Vec::new() };
+        let mut chain = Self {
+            links: Vec::new(),
+            open: open.max(1),
+        };
         chain.push(opened);
         Ok((chain, meta))
     }
@@ -57,8 +71,8 @@ impl Chain {
             identity: directory.meta.identity,
             restore: directory.restore,
         });
-        if self.links.len() > OPEN_LINKS + 1 {
-            let closed = self.links.len() - 1 - OPEN_LINKS;
+        if self.links.len() > self.open + 1 {
+            let closed = self.links.len() - 1 - self.open;
             self.links[closed].fd = None;
         }
     }
@@ -115,7 +129,7 @@ impl Drop for Chain {
 
 /// One step of a descent.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Now in this directory, freshly opened.
     Entered(Vec<u8>, Meta),
     /// Back in the directory above.
@@ -126,7 +140,7 @@ pub(super) enum Step {
 
 /// A depth-first walk whose visitor says which directories to go into.
 #[derive(Debug)]
-pub(super) struct Descent {
+pub(crate) struct Descent {
     chain: Chain,
     /// For each directory on the way, the names below it still to be entered.
     queued: Vec<Vec<Vec<u8>>>,

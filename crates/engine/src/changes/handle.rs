@@ -9,12 +9,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
 /// What the walker may do to a directory or file whose mode keeps its own owner out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     /// Nothing: it is the user's folder.
     AsItIs,
     /// Widen the mode while reading and put it back.
@@ -24,7 +24,7 @@ pub(super) enum Access {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Directory,
     File,
     Symlink,
@@ -42,14 +42,14 @@ pub struct Started {
 
 /// Which inode this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     device: (u32, u32),
     inode: u64,
 }
 
 /// What was seen of an entry without opening it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Meta {
+pub(crate) struct Meta {
     pub kind: Kind,
     pub mode: u32,
     pub size: u64,
@@ -57,7 +57,11 @@ pub(super) struct Meta {
     pub links: u32,
     pub changed: Started,
     pub identity: Identity,
-    owner: u32,
+    pub modified: Started,
+    pub owner: u32,
+    pub group: u32,
+    /// As the disk has it; tells FIFOs, sockets and devices apart.
+    pub file_type: FileType,
 }
 
 impl Meta {
@@ -65,14 +69,14 @@ impl Meta {
         self.mode & 0o100 != 0
     }
 
-    fn lacks(&self, bits: u32) -> bool {
+    pub fn lacks(&self, bits: u32) -> bool {
         self.mode & bits != bits && self.owner == rustix::process::geteuid().as_raw()
     }
 }
 
 /// A directory open for listing and for lookups below it.
 #[derive(Debug)]
-pub(super) struct OpenDirectory {
+pub(crate) struct OpenDirectory {
     pub fd: OwnedFd,
     pub meta: Meta,
     /// The mode to put back when done.
@@ -86,7 +90,7 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
 const HOLD: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Looks at an entry without opening it; `None` where there is none.
-pub(super) fn look(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Meta>> {
+pub(crate) fn look(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Meta>> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     match rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS) {
         Ok(statx) => Ok(Some(meta(&statx))),
@@ -96,7 +100,7 @@ pub(super) fn look(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Meta>>
 }
 
 /// Looks at what a handle holds.
-pub(super) fn look_at(fd: BorrowedFd<'_>) -> io::Result<Meta> {
+pub(crate) fn look_at(fd: BorrowedFd<'_>) -> io::Result<Meta> {
     let statx = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
     Ok(meta(&statx))
 }
@@ -124,7 +128,13 @@ fn meta(statx: &rustix::fs::Statx) -> Meta {
             device: (statx.stx_dev_major, statx.stx_dev_minor),
             inode: statx.stx_ino,
         },
+        modified: Started {
+            seconds: statx.stx_mtime.tv_sec,
+            nanoseconds: statx.stx_mtime.tv_nsec,
+        },
         owner: statx.stx_uid,
+        group: statx.stx_gid,
+        file_type: FileType::from_raw_mode(mode),
     }
 }
 
@@ -140,7 +150,7 @@ fn hold(dir: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Holds an entry of a directory that may keep us from looking into it.
-fn hold_in(dir: BorrowedFd<'_>, name: &[u8], access: Access) -> io::Result<OwnedFd> {
+pub(crate) fn hold_in(dir: BorrowedFd<'_>, name: &[u8], access: Access) -> io::Result<OwnedFd> {
     match hold(dir, name) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let above = look_at(dir)?;
@@ -158,7 +168,7 @@ fn hold_in(dir: BorrowedFd<'_>, name: &[u8], access: Access) -> io::Result<Owned
 
 /// Opens the directory that holds `path` and gives the last name, so that one entry deep below a
 /// root can be read without walking everything above it.
-pub(super) fn hold_parent<'p>(
+pub(crate) fn hold_parent<'p>(
     root: BorrowedFd<'_>,
     path: &'p [u8],
     access: Access,
@@ -180,7 +190,7 @@ pub(super) fn hold_parent<'p>(
 }
 
 /// Opens a directory for listing; never follows a link.
-pub(super) fn open_directory(
+pub(crate) fn open_directory(
     dir: BorrowedFd<'_>,
     name: &[u8],
     access: Access,
@@ -190,7 +200,7 @@ pub(super) fn open_directory(
 }
 
 /// Opens a directory that is already held, with its own position for listing.
-pub(super) fn reopen_directory(held: BorrowedFd<'_>, access: Access) -> io::Result<OpenDirectory> {
+pub(crate) fn reopen_directory(held: BorrowedFd<'_>, access: Access) -> io::Result<OpenDirectory> {
     let meta = look_at(held)?;
     if meta.kind != Kind::Directory {
         return Err(Errno::NOTDIR.into());
@@ -222,7 +232,7 @@ pub(super) fn reopen_directory(held: BorrowedFd<'_>, access: Access) -> io::Resu
 
 /// A regular file open for reading.
 #[derive(Debug)]
-pub(super) struct OpenFile {
+pub(crate) struct OpenFile {
     pub file: File,
     /// From before its mode was widened.
     pub meta: Meta,
@@ -231,7 +241,7 @@ pub(super) struct OpenFile {
 }
 
 /// Opens a regular file for reading; its mode is back to what it was when this returns.
-pub(super) fn open_file(dir: BorrowedFd<'_>, name: &[u8], access: Access) -> io::Result<OpenFile> {
+pub(crate) fn open_file(dir: BorrowedFd<'_>, name: &[u8], access: Access) -> io::Result<OpenFile> {
     let held = hold_in(dir, name, access)?;
     let meta = look_at(held.as_fd())?;
     if meta.kind != Kind::File {
@@ -269,7 +279,7 @@ pub(super) fn open_file(dir: BorrowedFd<'_>, name: &[u8], access: Access) -> io:
 }
 
 /// Reads a link's target, and what the link says about itself.
-pub(super) fn read_link(
+pub(crate) fn read_link(
     dir: BorrowedFd<'_>,
     name: &[u8],
     access: Access,
@@ -287,13 +297,13 @@ pub(super) fn read_link(
 }
 
 /// Whether the entries of a directory may be looked at.
-pub(super) fn may_search(dir: BorrowedFd<'_>) -> bool {
+pub(crate) fn may_search(dir: BorrowedFd<'_>) -> bool {
     look(dir, b".").is_ok()
 }
 
 /// True where the links at a path lead back to themselves. This follows links, but only within the
 /// root, and opens nothing.
-pub(super) fn is_loop(root: BorrowedFd<'_>, path: &[u8]) -> bool {
+pub(crate) fn is_loop(root: BorrowedFd<'_>, path: &[u8]) -> bool {
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let held = rustix::fs::openat2(root, path, flags, Mode::empty(), within);
@@ -301,7 +311,7 @@ pub(super) fn is_loop(root: BorrowedFd<'_>, path: &[u8]) -> bool {
 }
 
 /// The names in a freshly opened directory, sorted; at most `limit` of them.
-pub(super) fn names(dir: BorrowedFd<'_>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
+pub(crate) fn names(dir: BorrowedFd<'_>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
     let mut buffer = vec![MaybeUninit::<u8>::uninit(); 32 << 10];
     let mut listing = RawDir::new(dir, &mut buffer);
     let mut names = Vec::new();
@@ -319,7 +329,7 @@ pub(super) fn names(dir: BorrowedFd<'_>, limit: usize) -> io::Result<Vec<Vec<u8>
 }
 
 /// The value of an extended attribute of at most 16 bytes (longer ones are cut to nothing).
-pub(super) fn attribute(fd: BorrowedFd<'_>, name: &str) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn attribute(fd: BorrowedFd<'_>, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut value = [0_u8; 16];
     match rustix::fs::fgetxattr(fd, name, &mut value) {
         Ok(length) => Ok(Some(value[..length].to_vec())),
@@ -331,7 +341,7 @@ pub(super) fn attribute(fd: BorrowedFd<'_>, name: &str) -> io::Result<Option<Vec
 
 /// The attribute by which an entry of a layer says that its content is elsewhere. Our mounts never
 /// make one, so whoever sees one fails closed.
-pub(super) fn elsewhere(fd: BorrowedFd<'_>) -> io::Result<Option<&'static str>> {
+pub(crate) fn elsewhere(fd: BorrowedFd<'_>) -> io::Result<Option<&'static str>> {
     for name in ["user.overlay.redirect", "user.overlay.metacopy"] {
         if attribute(fd, name)?.is_some() {
             return Ok(Some(name));
@@ -341,7 +351,7 @@ pub(super) fn elsewhere(fd: BorrowedFd<'_>) -> io::Result<Option<&'static str>> 
 }
 
 /// True where an entry is there and not for us to read, or on a file system mounted over the tree.
-pub(super) fn is_closed(error: &io::Error) -> bool {
+pub(crate) fn is_closed(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::CrossesDevices
@@ -349,7 +359,7 @@ pub(super) fn is_closed(error: &io::Error) -> bool {
 }
 
 /// True where an entry is not there any more, or is something else by now.
-pub(super) fn is_gone(error: &io::Error) -> bool {
+pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound
@@ -360,13 +370,14 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
 }
 
 /// Sets the mode of what a handle holds; a link is never behind it.
-pub(super) fn set_mode(held: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+pub(crate) fn set_mode(held: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::chmod(
         by_handle(held),
         Mode::from_raw_mode(mode),
     )?)
 }
 
-fn by_handle(fd: BorrowedFd<'_>) -> String {
+/// A path that leads to what a handle holds, also where the handle opens nothing.
+pub(crate) fn by_handle(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

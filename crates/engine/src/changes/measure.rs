@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use super::ChangesError;
 use super::descent::{Descent, Step};
-use super::handle::{self, Access, Kind, Meta};
+use super::handle::{self, Access, Identity, Kind, Meta};
 use super::omissions::Tally;
 
 /// BOUND: a live tree may be moved under the walker. It starts over this often, and then gives the
@@ -22,15 +22,30 @@ pub struct Usage {
     pub inodes: u64,
 }
 
+/// Files with several names that were counted already, of one tree or of many.
+#[derive(Debug, Default)]
+pub struct Inodes(HashSet<Identity>);
+
 /// Measures all that is below a directory. What vanishes meanwhile is not counted.
 ///
 /// A directory that its own mode closes is opened for as long as it is read. A live agent can see
 /// that, and a mode that it sets in that moment is lost.
 pub fn measure(dir: BorrowedFd<'_>) -> Result<Usage, ChangesError> {
+    measure_apart(dir, &mut Inodes::default())
+}
+
+/// The same without what was counted before: files that several trees share count in the first.
+pub fn measure_apart(dir: BorrowedFd<'_>, seen: &mut Inodes) -> Result<Usage, ChangesError> {
     let mut most = Usage::default();
     for _ in 0..ATTEMPTS {
         let mut usage = Usage::default();
-        let walked = walk(dir, &mut usage);
+        let mut fresh = Vec::new();
+        let walked = walk(dir, seen, &mut fresh, &mut usage);
+        if walked.is_err() {
+            for identity in &fresh {
+                seen.0.remove(identity);
+            }
+        }
         most = most.max(usage);
         match walked {
             Ok(()) => return Ok(usage),
@@ -42,12 +57,20 @@ pub fn measure(dir: BorrowedFd<'_>) -> Result<Usage, ChangesError> {
     Ok(most)
 }
 
-fn walk(dir: BorrowedFd<'_>, usage: &mut Usage) -> io::Result<()> {
-    let mut counted = HashSet::new();
+fn walk(
+    dir: BorrowedFd<'_>,
+    seen: &mut Inodes,
+    fresh: &mut Vec<Identity>,
+    usage: &mut Usage,
+) -> io::Result<()> {
     let mut count = |meta: &Meta| {
         let several = meta.links > 1 && meta.kind != Kind::Directory;
-        if several && counted.len() < REMEMBERED_LINKS && !counted.insert(meta.identity) {
+        if several && seen.0.contains(&meta.identity) {
             return;
+        }
+        if several && seen.0.len() < REMEMBERED_LINKS {
+            seen.0.insert(meta.identity);
+            fresh.push(meta.identity);
         }
         usage.inodes += 1;
         usage.bytes = usage.bytes.saturating_add(meta.blocks.saturating_mul(512));

@@ -10,18 +10,23 @@ pub(super) fn zero(hash: ObjectHash) -> String {
 }
 
 /// A blob's id in the making. The length comes first, so it must be known beforehand.
-pub(super) enum BlobHasher {
+pub(crate) enum BlobHasher {
     Sha1(sha1::Sha1),
     Sha256(sha2::Sha256),
 }
 
 impl BlobHasher {
     pub fn new(hash: ObjectHash, length: u64) -> Self {
+        Self::of_kind("blob", hash, length)
+    }
+
+    /// The same for another kind of object: `tree`, `commit`.
+    pub fn of_kind(kind: &str, hash: ObjectHash, length: u64) -> Self {
         let mut hasher = match hash {
             ObjectHash::Sha1 => Self::Sha1(sha1::Sha1::new()),
             ObjectHash::Sha256 => Self::Sha256(sha2::Sha256::new()),
         };
-        hasher.update(format!("blob {length}\0").as_bytes());
+        hasher.update(format!("{kind} {length}\0").as_bytes());
         hasher
     }
 
@@ -33,9 +38,13 @@ impl BlobHasher {
     }
 
     pub fn finish(self) -> String {
+        hex(&self.finish_bytes())
+    }
+
+    pub fn finish_bytes(self) -> Vec<u8> {
         match self {
-            Self::Sha1(hasher) => hex(&hasher.finalize()),
-            Self::Sha256(hasher) => hex(&hasher.finalize()),
+            Self::Sha1(hasher) => hasher.finalize().to_vec(),
+            Self::Sha256(hasher) => hasher.finalize().to_vec(),
         }
     }
 }
