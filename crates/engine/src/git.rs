@@ -39,13 +39,16 @@ use std::path::PathBuf;
 
 pub use config::Config;
 pub use discover::{Repository, UserFiles, discover, discover_for};
+pub(crate) use files::open_beneath;
 pub use ignored::IgnoreRules;
-pub use index::{Index, IndexEntry};
+pub use index::{Index, IndexEntry, IndexStat};
 pub use index_file::IndexError;
 pub use nested::hide_git;
 pub use objects::ObjectMount;
 pub use private::{PrivateGit, build_private};
 use ringfence_model::changes::ObjectHash;
+pub(crate) use sanitise::{OURS, escape, line, line_endings};
+pub(crate) use submodules::is_safe;
 
 /// Why a repository could not be read, or its private directory not be made.
 #[derive(Debug, thiserror::Error)]

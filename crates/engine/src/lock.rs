@@ -9,7 +9,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub enum LockError {
     },
     #[error("run `{run}` is being driven by another process")]
     Held { run: RunId },
+    #[error("`{path}` is held by another process")]
+    HeldFile { path: PathBuf },
     #[error("run `{run}` was removed while it was being locked")]
     Removed { run: RunId },
 }
@@ -109,6 +111,94 @@ impl RunLock {
         }
         Ok(Self { run, _file: file })
     }
+}
+
+/// A lock on a file of its own: who makes a mirror or a base, who keeps or changes a sandbox.
+#[derive(Debug)]
+pub struct FileLock {
+    _file: OwnedFd,
+}
+
+impl FileLock {
+    /// Takes the lock, and makes its file where there is none. `on_wait` is called once if
+    /// somebody else has it.
+    pub fn wait(path: &Path, mut on_wait: impl FnMut()) -> Result<Self, LockError> {
+        loop {
+            let file = open_file(path, OFlags::CREATE)?;
+            if !flock(path, &file, FlockOperation::NonBlockingLockExclusive)? {
+                on_wait();
+                flock(path, &file, FlockOperation::LockExclusive)?;
+            }
+            if is_named(path, &file)? {
+                return Ok(Self { _file: file });
+            }
+        }
+    }
+
+    /// Takes the lock if nobody has it. Whoever only asks has it for microseconds.
+    pub fn take(path: &Path) -> Result<Option<Self>, LockError> {
+        for _ in 0..TRIES {
+            let file = open_file(path, OFlags::CREATE)?;
+            if flock(path, &file, FlockOperation::NonBlockingLockExclusive)? {
+                if is_named(path, &file)? {
+                    return Ok(Some(Self { _file: file }));
+                }
+            } else {
+                thread::sleep(BETWEEN_TRIES);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a living process has it.
+    pub fn is_held(path: &Path) -> Result<bool, LockError> {
+        match open_file(path, OFlags::empty()) {
+            Ok(file) => Ok(!flock(path, &file, FlockOperation::NonBlockingLockShared)?),
+            Err(LockError::Open { source, .. })
+                if matches!(
+                    Errno::from_io_error(&source),
+                    Some(Errno::NOENT | Errno::NOTDIR)
+                ) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd, LockError> {
+    let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| LockError::Open {
+        path: path.to_owned(),
+        source: errno.into(),
+    })
+}
+
+/// False where somebody else has it and it was not to be waited for.
+fn flock(path: &Path, file: &OwnedFd, operation: FlockOperation) -> Result<bool, LockError> {
+    loop {
+        match rustix::fs::flock(file, operation) {
+            Ok(()) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(errno) => {
+                return Err(LockError::Lock {
+                    path: path.to_owned(),
+                    source: errno.into(),
+                });
+            }
+        }
+    }
+}
+
+/// A lock on a file that was removed meanwhile would keep nobody out.
+fn is_named(path: &Path, file: &OwnedFd) -> Result<bool, LockError> {
+    let stat = rustix::fs::fstat(file).map_err(|errno| LockError::Lock {
+        path: path.to_owned(),
+        source: errno.into(),
+    })?;
+    Ok(stat.st_nlink > 0)
 }
 
 fn open(home: &Home, run: RunId, flags: OFlags) -> Result<OwnedFd, Errno> {

@@ -67,6 +67,14 @@ impl Config {
             .map(|s| s.value.as_deref().unwrap_or(b"true"))
     }
 
+    /// Name, key and value of every setting of a section that has a name, in order.
+    pub(crate) fn named(&self, section: &str) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
+        self.settings
+            .iter()
+            .filter(move |s| s.section == section.as_bytes())
+            .filter_map(|s| Some((s.subsection.as_deref()?, &s.key[..], s.value.as_deref()?)))
+    }
+
     /// The last value of `section.key` as git reads a boolean.
     pub fn get_bool(&self, section: &str, key: &str) -> Option<bool> {
         self.get(section, key).and_then(parse_bool)

@@ -108,7 +108,7 @@ pub(super) fn read_open(fd: OwnedFd, limit: u64) -> io::Result<Opened> {
 }
 
 /// Opens a path below a directory, crossing no link on the way.
-pub(super) fn open_beneath(
+pub(crate) fn open_beneath(
     dir: impl AsFd,
     path: &Path,
     flags: OFlags,

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::Timespec;
 
 use super::files::{self, Contents, Links};
-use super::index_file::{EXTENDED, IndexError, Parsed, STAT_BYTES, Slot, parse};
+use super::index_file::{EXTENDED, IndexError, Parsed, STAT_BYTES, Slot, parse, u32_at};
 use super::split;
 use super::{GitError, ObjectHash, Repository};
 
@@ -34,6 +34,15 @@ impl IndexEntry<'_> {
     pub fn is_gitlink(&self) -> bool {
         self.mode == MODE_GITLINK
     }
+}
+
+/// What an index remembers of a file, cut to 32 bits as git does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexStat {
+    pub ctime: (u32, u32),
+    pub mtime: (u32, u32),
+    pub inode: u32,
+    pub size: u32,
 }
 
 /// The tracked paths, sorted.
@@ -87,6 +96,29 @@ impl Index {
                 base,
             },
         )))
+    }
+
+    /// Reads a repository's index, with the time of its file.
+    pub(crate) fn of(repo: &Repository) -> Result<Option<(Self, Timespec)>, GitError> {
+        Ok(Self::read(repo)?.map(|(index, files)| (index, files.mtime)))
+    }
+
+    /// The entry at exactly this path that is not in conflict, and what is remembered of its file.
+    pub(crate) fn remembered(&self, path: &[u8]) -> Option<(IndexEntry<'_>, IndexStat)> {
+        let slot = self.slots.get(self.lower_bound(path))?;
+        let entry = self.entry(slot);
+        if entry.path != path || entry.stage != 0 {
+            return None;
+        }
+        let fixed = self.stat_and_oid(slot);
+        let word = |n: usize| u32_at(fixed, n * 4).unwrap_or(0);
+        let stat = IndexStat {
+            ctime: (word(0), word(1)),
+            mtime: (word(2), word(3)),
+            inode: word(5),
+            size: word(9),
+        };
+        Some((entry, stat))
     }
 
     /// Reads an index that is not split.

@@ -9,7 +9,7 @@ use super::{ObjectHash, Repository};
 
 /// What is ours: an index whose times come from the user's, nothing in the background, and an
 /// identity that cannot be mistaken for the user's.
-const OURS: &str = "\
+pub(crate) const OURS: &str = "\
 [core]
 \tbare = false
 \tcheckStat = minimal
@@ -105,7 +105,7 @@ pub(super) fn filters(repo: &Repository) -> Vec<String> {
 
 /// `core.autocrlf` and `core.eol` decide whether a file counts as changed, so the user's own
 /// settings are carried over where the repository has none.
-fn line_endings(out: &mut Vec<u8>, repo: &Repository) {
+pub(crate) fn line_endings(out: &mut Vec<u8>, repo: &Repository) {
     let of = |key| {
         repo.config
             .get("core", key)
@@ -173,7 +173,8 @@ fn is_refspec(value: &[u8]) -> bool {
         .all(|side| side.starts_with(b"refs/") || side == b"HEAD")
 }
 
-fn line(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+/// One `key = value`.
+pub(crate) fn line(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.push(b'\t');
     out.extend_from_slice(key.as_bytes());
     out.extend_from_slice(b" = \"");
@@ -181,7 +182,8 @@ fn line(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.extend_from_slice(b"\"\n");
 }
 
-fn escape(out: &mut Vec<u8>, text: &[u8]) {
+/// A text as it stands between quotation marks.
+pub(crate) fn escape(out: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         if matches!(byte, b'"' | b'\\') {
             out.push(b'\\');

@@ -159,7 +159,7 @@ fn up(path: &Path) -> Vec<u8> {
 }
 
 /// True for a path that stays below its directory and touches no git directory.
-pub(super) fn is_safe(path: &[u8]) -> bool {
+pub(crate) fn is_safe(path: &[u8]) -> bool {
     path.split(|&b| b == b'/').all(|part| {
         !part.is_empty()
             && part != b"."

@@ -1,0 +1,429 @@
+//! The base of a commit, submodules included, each from a mirror of its own.
+//!
+//! HOSTILE: the repository chose every name, path and address in `.gitmodules`. A path or name that
+//! leaves its place or touches a git directory is refused; so is an address that is an option, that
+//! starts a program, or that lies on this host where the parent's does not. A submodule that is
+//! refused or cannot be had is a note, and its directory stays empty.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ringfence_model::{ByteText, hex};
+
+use super::checkout::{Checked, checkout};
+use super::private::{self, Private};
+use super::tree::{Entry, GITLINK};
+use super::{BaseError, Built, Submodules, files, lfs};
+use crate::clock::now_us;
+use crate::git::{Config, is_safe};
+use crate::home::Home;
+use crate::ids::MirrorId;
+use crate::mirror::{self, Progress, Resolved};
+use crate::source::{self, Source, Typed};
+use crate::store::Store;
+
+/// BOUND: submodules within submodules.
+const DEPTH: usize = 8;
+/// BOUND: submodules of one base, at all depths.
+const COUNT: usize = 256;
+/// BOUND: written by hand.
+const GITMODULES_BYTES: u64 = 1 << 20;
+
+/// Fills `base/workspace` with a commit.
+pub(super) fn build(
+    home: &Home,
+    store: &Store,
+    resolved: &Resolved,
+    submodules: Submodules,
+    base: &Path,
+    progress: &mut dyn Progress,
+) -> Result<Built, BaseError> {
+    let mut maker = Maker {
+        home,
+        store,
+        base,
+        progress,
+        objects: Vec::new(),
+        notes: resolved.notes.clone(),
+        left: match submodules {
+            Submodules::Fetch => COUNT,
+            Submodules::Leave => 0,
+        },
+        submodules,
+        index_seconds: now_us() / 1_000_000,
+    };
+    let checked = maker.place(resolved, Path::new(""), Path::new(".git"), 0)?;
+    Ok(Built {
+        commit: Some(resolved.commit.clone()),
+        tree: Some(checked.tree),
+        hash: checked.hash,
+        objects: maker.objects,
+        notes: maker.notes,
+    })
+}
+
+struct Maker<'a> {
+    home: &'a Home,
+    store: &'a Store,
+    base: &'a Path,
+    progress: &'a mut dyn Progress,
+    objects: Vec<MirrorId>,
+    notes: Vec<String>,
+    /// How many more submodules there may be.
+    left: usize,
+    submodules: Submodules,
+    index_seconds: i64,
+}
+
+/// What `.gitmodules` says of one submodule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Module {
+    name: Vec<u8>,
+    path: Vec<u8>,
+    url: Vec<u8>,
+}
+
+impl Maker<'_> {
+    /// Checks a commit out at a place below the workspace and gives it its git directory.
+    fn place(
+        &mut self,
+        resolved: &Resolved,
+        at: &Path,
+        git_dir: &Path,
+        depth: usize,
+    ) -> Result<Checked, BaseError> {
+        let top = self.base.join("workspace");
+        let target = top.join(at);
+        // Two seconds ago: a change from now on has another time.
+        let mut checked = checkout(resolved, &target, self.base, self.index_seconds - 2)?;
+        let lfs = lfs::materialise(resolved, &target, &mut checked.entries, self.progress)?;
+        self.notes.extend(lfs);
+        let id = resolved.mirror.id;
+        let place = match self.objects.iter().position(|other| *other == id) {
+            Some(place) => place,
+            None => {
+                self.objects.push(id);
+                self.objects.len() - 1
+            }
+        };
+        let own = files::make_directories(&top, git_dir)?;
+        let settings = self.populate(resolved, &checked.entries, at, git_dir, depth)?;
+        let worktree = (!at.as_os_str().is_empty())
+            .then(|| format!("{}{}", up(git_dir), at.to_string_lossy()));
+        Private {
+            git_dir: own,
+            resolved,
+            hash: checked.hash,
+            place,
+            worktree,
+            settings,
+            entries: &checked.entries,
+            index_seconds: self.index_seconds,
+        }
+        .write()?;
+        Ok(checked)
+    }
+
+    /// Checks the submodules of a commit out; gives the settings that they need in its parent.
+    fn populate(
+        &mut self,
+        parent: &Resolved,
+        entries: &[Entry],
+        at: &Path,
+        git_dir: &Path,
+        depth: usize,
+    ) -> Result<Vec<u8>, BaseError> {
+        let mut settings = Vec::new();
+        if self.submodules == Submodules::Leave {
+            return Ok(settings);
+        }
+        let links = entries.iter().filter(|entry| entry.mode == GITLINK);
+        let links: Vec<&Entry> = links.collect();
+        if links.is_empty() {
+            return Ok(settings);
+        }
+        let modules = self.read_modules(at);
+        for link in links {
+            let module = modules.iter().find(|module| module.path == link.path);
+            let done = match module {
+                None => Err("`.gitmodules` does not name it".to_owned()),
+                Some(module) => self.one(parent, module, &link.oid, at, git_dir, depth),
+            };
+            match (done, module) {
+                (Ok(()), Some(module)) => {
+                    private::section(&mut settings, "submodule", &module.name);
+                    crate::git::line(&mut settings, "active", b"true");
+                }
+                (Err(reason), _) => {
+                    let path = at.join(OsStr::from_bytes(&link.path));
+                    let path = ByteText::from(path.as_os_str().as_bytes());
+                    self.notes
+                        .push(format!("submodule `{path}` is empty: {reason}"));
+                }
+                (Ok(()), None) => {}
+            }
+        }
+        Ok(settings)
+    }
+
+    fn read_modules(&self, at: &Path) -> Vec<Module> {
+        let path = self.base.join("workspace").join(at).join(".gitmodules");
+        // A link is not followed: git does not either.
+        let small = std::fs::symlink_metadata(&path)
+            .is_ok_and(|metadata| metadata.is_file() && metadata.len() <= GITMODULES_BYTES);
+        match small {
+            true => parse_modules(&std::fs::read(&path).unwrap_or_default()),
+            false => Vec::new(),
+        }
+    }
+
+    /// One submodule; the reason in words where there is none.
+    fn one(
+        &mut self,
+        parent: &Resolved,
+        module: &Module,
+        oid: &[u8],
+        at: &Path,
+        git_dir: &Path,
+        depth: usize,
+    ) -> Result<(), String> {
+        let text = |bytes: &[u8]| is_safe(bytes) && std::str::from_utf8(bytes).is_ok();
+        if !text(&module.path) || !text(&module.name) {
+            return Err("its path or name is not acceptable".to_owned());
+        }
+        if depth >= DEPTH || self.left == 0 {
+            return Err("there are too many submodules".to_owned());
+        }
+        self.left -= 1;
+        let top = self.base.join("workspace");
+        let at = at.join(OsStr::from_bytes(&module.path));
+        let below = git_dir
+            .join("modules")
+            .join(OsStr::from_bytes(&module.name));
+        if std::fs::symlink_metadata(top.join(&below)).is_ok() {
+            return Err("its name is taken".to_owned());
+        }
+        if !is_plain_directory(&top, &at) {
+            return Err("its directory is not there".to_owned());
+        }
+        let typed = address(parent, &module.url)?;
+        let words = |error: &dyn std::error::Error| error.to_string();
+        let resolved = mirror::ensure(
+            self.home,
+            self.store,
+            &typed,
+            Some(&hex(oid)),
+            self.progress,
+        )
+        .map_err(|error| words(&error))?;
+        let notes = self.notes.len();
+        let result = self.place(&resolved, &at, &below, depth + 1).and_then(|_| {
+            let gitfile = format!("gitdir: {}{}\n", up(&at), below.to_string_lossy());
+            files::write(&top.join(&at).join(".git"), gitfile.as_bytes())
+        });
+        result.map_err(|error| {
+            self.notes.truncate(notes);
+            // What was written of it goes: a directory is whole or empty.
+            let _ = std::fs::remove_dir_all(top.join(&below));
+            let _ = std::fs::remove_dir_all(top.join(&at));
+            let _ = files::make_directory(&top.join(&at), 0o755);
+            words(&error)
+        })
+    }
+}
+
+/// As many `../` as lead from a relative path to where it starts.
+fn up(path: &Path) -> String {
+    "../".repeat(path.components().count())
+}
+
+/// Whether every part of a path below a directory is a directory itself, not a link.
+fn is_plain_directory(top: &Path, below: &Path) -> bool {
+    let mut path = PathBuf::from(top);
+    below.iter().all(|part| {
+        path.push(part);
+        std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir())
+    })
+}
+
+fn parse_modules(text: &[u8]) -> Vec<Module> {
+    let mut modules: Vec<Module> = Vec::new();
+    for (name, key, value) in Config::parse(text).named("submodule") {
+        let known = modules.iter().position(|module| module.name == name);
+        let at = known.unwrap_or_else(|| {
+            modules.push(Module {
+                name: name.to_vec(),
+                ..Module::default()
+            });
+            modules.len() - 1
+        });
+        let value = value.to_vec();
+        match key {
+            b"path" => modules[at].path = value,
+            b"url" => modules[at].url = value,
+            _ => {}
+        }
+        // BOUND: more are not checked out anyway.
+        if modules.len() > COUNT * 4 {
+            break;
+        }
+    }
+    modules
+}
+
+/// Where a submodule is fetched from, or why it is not.
+fn address(parent: &Resolved, url: &[u8]) -> Result<Typed, String> {
+    let url = std::str::from_utf8(url).map_err(|_| "its address is not text".to_owned())?;
+    let local = parent.mirror.source.is_local();
+    let full = match url.starts_with("./") || url.starts_with("../") {
+        true => relative_to(&parent.mirror.source.text(), url)
+            .ok_or_else(|| "its address leads nowhere".to_owned())?,
+        false => url.to_owned(),
+    };
+    let mut typed = match Path::new(&full).is_absolute() {
+        true if local => Typed {
+            source: Source::Path(
+                Path::new(&full)
+                    .canonicalize()
+                    .map_err(|_| "there is nothing at its address".to_owned())?,
+            ),
+            credentials: None,
+        },
+        true => return Err("its address is on this host".to_owned()),
+        false => source::parse_address(&full).map_err(|error| error.to_string())?,
+    };
+    if typed.source.is_local() && !local {
+        return Err("its address is on this host".to_owned());
+    }
+    // A password is for one host only, and a repository has none to give.
+    let origin = typed.source.http_origin();
+    typed.credentials = match origin.is_some() && origin == parent.mirror.source.http_origin() {
+        true => parent.credentials.clone(),
+        false => None,
+    };
+    Ok(typed)
+}
+
+/// A relative address, as git reads it: `..` takes one part off the parent's.
+fn relative_to(parent: &str, url: &str) -> Option<String> {
+    let mut base = parent.trim_end_matches('/');
+    let mut colon = false;
+    let mut rest = url;
+    loop {
+        if let Some(after) = rest.strip_prefix("../") {
+            rest = after;
+            let floor = base.find("://").map_or(0, |at| at + 3);
+            match base[floor..].rfind('/') {
+                Some(slash) => base = &base[..floor + slash],
+                None if floor == 0 && base.contains(':') => {
+                    base = &base[..base.find(':')?];
+                    colon = true;
+                }
+                None => return None,
+            }
+        } else if let Some(after) = rest.strip_prefix("./") {
+            rest = after;
+        } else {
+            break;
+        }
+    }
+    if rest.is_empty() || rest.split('/').any(|part| part == "..") {
+        return None;
+    }
+    let separator = if colon { ':' } else { '/' };
+    Some(format!("{base}{separator}{}", rest.trim_end_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mirror::Mirror;
+
+    #[test]
+    fn relative_addresses_are_read_as_git_does() {
+        for (parent, url, expected) in [
+            (
+                "https://h/team/app.git",
+                "../lib.git",
+                Some("https://h/team/lib.git"),
+            ),
+            (
+                "https://h/team/app.git/",
+                "./lib",
+                Some("https://h/team/app.git/lib"),
+            ),
+            ("https://h/team/app", "../../x/lib", Some("https://h/x/lib")),
+            ("https://h/app", "../../../lib", None),
+            (
+                "git@h:team/app.git",
+                "../lib.git",
+                Some("git@h:team/lib.git"),
+            ),
+            ("git@h:app.git", "../lib.git", Some("git@h:lib.git")),
+            ("/srv/app", "../lib", Some("/srv/lib")),
+            ("https://h/team/app", "../", None),
+            ("https://h/team/app", "../a/../../b", None),
+        ] {
+            assert_eq!(
+                relative_to(parent, url).as_deref(),
+                expected,
+                "{parent} {url}"
+            );
+        }
+    }
+
+    #[test]
+    fn hostile_addresses_are_refused() {
+        let parent = |text: &str| Resolved {
+            mirror: Mirror {
+                id: MirrorId::from_bits(1),
+                path: PathBuf::new(),
+                source: match text.starts_with('/') {
+                    true => Source::Path(text.into()),
+                    false => Source::Url(text.to_owned()),
+                },
+            },
+            commit: String::new(),
+            branch: None,
+            notes: Vec::new(),
+            credentials: source::parse("https://u:p@h/x").unwrap().credentials,
+        };
+        let remote = parent("https://h/team/app");
+        for url in [
+            "-x",
+            "--upload-pack=x",
+            "ext::sh -c x",
+            "/etc",
+            "file:///etc",
+            "FILE:///etc",
+            "fd::3",
+            "../../../../etc",
+            "https://h/a\nb",
+            "",
+            "..",
+            "lib",
+        ] {
+            assert!(address(&remote, url.as_bytes()).is_err(), "{url:?}");
+        }
+        let typed = address(&remote, b"../lib").unwrap();
+        assert!(typed.credentials.is_some());
+        let other = address(&remote, b"https://other/lib").unwrap();
+        assert!(other.credentials.is_none());
+        let named = address(&remote, b"https://evil:x@other/lib").unwrap();
+        assert!(named.credentials.is_none());
+        assert!(address(&parent("/srv/app"), b"/").is_ok());
+        assert!(address(&parent("file:///srv/app"), b"file:///srv/lib").is_ok());
+    }
+
+    #[test]
+    fn modules_are_read() {
+        let text =
+            b"[submodule \"a\"]\n\tpath = lib\n\turl = ../x\n[submodule \"b\"]\n\tpath = ../y\n";
+        let modules = parse_modules(text);
+        assert_eq!(modules.len(), 2);
+        assert_eq!(modules[0].path, b"lib");
+        assert_eq!(modules[0].url, b"../x");
+        assert_eq!(modules[1].url, b"");
+    }
+}

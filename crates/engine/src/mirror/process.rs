@@ -1,0 +1,383 @@
+//! The git program, run on directories of ours, with an environment that we chose.
+//!
+//! Two ways: [`Git::network`] may reach a remote and hears the user's own git settings, because
+//! credentials and proxies come from there; [`Git::local`] hears no settings at all.
+//!
+//! INVARIANT: credentials of an address go to git by a credential helper that reads two environment
+//! variables. They are in no argument, no file and no message; helpers of the user are switched
+//! off for that call, so that none of them keeps what it is told.
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{ChildStderr, Command, Stdio};
+
+use super::Progress;
+use crate::source::{Credentials, Typed};
+
+/// BOUND: what git says of refs; a million of them.
+const OUTPUT_BYTES: u64 = 256 << 20;
+/// BOUND: one line of what git tells a person.
+const LINE_BYTES: usize = 300;
+/// BOUND: the lines that are kept for an error.
+const KEPT_LINES: usize = 6;
+/// BOUND: percent lines passed on in one call.
+const PROGRESS_LINES: usize = 5000;
+
+/// What of the caller's environment git and ssh need to reach a remote.
+const PASSED: [&str; 23] = [
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "XDG_CONFIG_HOME",
+    "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "SSH_AUTH_SOCK",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_ASKPASS",
+    "SSH_ASKPASS",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "GIT_SSL_CAINFO",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "TMPDIR",
+];
+
+const HELPER: &str = "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \
+     \"$RINGFENCE_GIT_USER\" \"$RINGFENCE_GIT_PASSWORD\"; }; f";
+
+/// Why git gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    #[error("cannot start git")]
+    Start(#[source] io::Error),
+    #[error("cannot hear what git says")]
+    Hear(#[source] io::Error),
+    #[error("git said more than {OUTPUT_BYTES} bytes")]
+    TooMuch,
+    #[error("git failed: {said}")]
+    Failed {
+        /// The last lines of its messages, without secrets.
+        said: String,
+    },
+}
+
+/// One call of git.
+#[derive(Debug)]
+pub(crate) struct Git {
+    command: Command,
+    settings: Vec<(String, String)>,
+    credentials: Option<Credentials>,
+}
+
+impl Git {
+    /// A call that may reach a remote.
+    pub fn network(typed: &Typed) -> Self {
+        let mut git = Self::new();
+        for name in PASSED {
+            if let Some(value) = std::env::var_os(name) {
+                git.command.env(name, value);
+            }
+        }
+        git.command
+            .env("GIT_ALLOW_PROTOCOL", "file:git:http:https:ssh");
+        // BOUND: a remote that sends less than 100 bytes a second for two minutes is stuck.
+        git.set("http.lowSpeedLimit", "100");
+        git.set("http.lowSpeedTime", "120");
+        if let (Some(credentials), Some(origin)) = (&typed.credentials, typed.source.http_origin())
+        {
+            match &credentials.password {
+                Some(password) => {
+                    // An empty one forgets all helpers named before.
+                    git.set("credential.helper", "");
+                    git.set(&format!("credential.{origin}.helper"), HELPER);
+                    git.command
+                        .env("RINGFENCE_GIT_USER", &credentials.user)
+                        .env("RINGFENCE_GIT_PASSWORD", password);
+                }
+                None => git.set(&format!("credential.{origin}.username"), &credentials.user),
+            }
+            git.credentials = Some(credentials.clone());
+        }
+        git
+    }
+
+    /// A call that stays on directories of ours and hears no settings of anybody.
+    pub fn local() -> Self {
+        let mut git = Self::new();
+        git.command
+            .env("HOME", "/nonexistent")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_ATTR_NOSYSTEM", "1")
+            .env("GIT_ALLOW_PROTOCOL", "");
+        git
+    }
+
+    fn new() -> Self {
+        let mut command = Command::new("git");
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        command
+            .env_clear()
+            .env("PATH", path)
+            .env("LANG", "C.UTF-8")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .env("GIT_NO_REPLACE_OBJECTS", "1")
+            .env("GIT_OPTIONAL_LOCKS", "0");
+        let mut git = Self {
+            command,
+            settings: Vec::new(),
+            credentials: None,
+        };
+        git.set("core.hooksPath", "/dev/null");
+        git.set("core.fsmonitor", "false");
+        git.set("protocol.ext.allow", "never");
+        git.set("gc.auto", "0");
+        git.set("maintenance.auto", "false");
+        git.set("advice.detachedHead", "false");
+        git
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        self.settings.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// A setting for this call, which is in no argument.
+    pub fn setting(mut self, key: &str, value: &str) -> Self {
+        self.set(key, value);
+        self
+    }
+
+    /// The repository to work on.
+    pub fn at(mut self, git_dir: &Path) -> Self {
+        self.command.env("GIT_DIR", git_dir).current_dir(git_dir);
+        self
+    }
+
+    /// No repository: run in a directory, looking no further up.
+    pub fn nowhere(mut self, directory: &Path) -> Self {
+        if let Some(parent) = directory.parent() {
+            self.command.env("GIT_CEILING_DIRECTORIES", parent);
+        }
+        self.command.current_dir(directory);
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    pub fn args<I: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = I>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    /// Runs it to its end; gives what it wrote. Percent lines go to `progress`.
+    pub fn run(mut self, progress: &mut dyn Progress) -> Result<Vec<u8>, ProcessError> {
+        for (number, (key, value)) in self.settings.iter().enumerate() {
+            self.command
+                .env(format!("GIT_CONFIG_KEY_{number}"), key)
+                .env(format!("GIT_CONFIG_VALUE_{number}"), value);
+        }
+        self.command
+            .env("GIT_CONFIG_COUNT", self.settings.len().to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = self.command.spawn().map_err(ProcessError::Start)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let reader = std::thread::spawn(move || -> io::Result<Vec<u8>> {
+            let mut bytes = Vec::new();
+            if let Some(stdout) = stdout {
+                stdout.take(OUTPUT_BYTES + 1).read_to_end(&mut bytes)?;
+            }
+            Ok(bytes)
+        });
+        let mut ear = Ear::new(self.credentials.as_ref(), progress);
+        let heard = stderr.map_or(Ok(()), |stderr| ear.listen(stderr));
+        let said = ear.kept.join("; ");
+        let output = match reader.join() {
+            Ok(output) => output.map_err(ProcessError::Hear)?,
+            Err(_) => return Err(ProcessError::Hear(io::ErrorKind::Other.into())),
+        };
+        if output.len() as u64 > OUTPUT_BYTES {
+            // It may have ended by itself; either way `wait` does not block.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(ProcessError::TooMuch);
+        }
+        let status = child.wait().map_err(ProcessError::Hear)?;
+        heard.map_err(ProcessError::Hear)?;
+        if status.success() {
+            return Ok(output);
+        }
+        let said = match said.is_empty() {
+            true => status.to_string(),
+            false => said,
+        };
+        Err(ProcessError::Failed { said })
+    }
+
+    /// Runs it where nobody watches; whether it succeeded and what it wrote.
+    pub fn quiet(self) -> Result<Vec<u8>, ProcessError> {
+        self.run(&mut super::Silent)
+    }
+}
+
+/// Listens to git's messages: percent lines are passed on, the last others are kept.
+///
+/// HOSTILE: a remote's own words come here too (`remote: …`), so control characters go.
+struct Ear<'a> {
+    credentials: Option<&'a Credentials>,
+    progress: &'a mut dyn Progress,
+    kept: Vec<String>,
+    passed: usize,
+    last: String,
+}
+
+impl<'a> Ear<'a> {
+    fn new(credentials: Option<&'a Credentials>, progress: &'a mut dyn Progress) -> Self {
+        Self {
+            credentials,
+            progress,
+            kept: Vec::new(),
+            passed: 0,
+            last: String::new(),
+        }
+    }
+
+    fn listen(&mut self, mut stderr: ChildStderr) -> io::Result<()> {
+        let mut line = Vec::new();
+        let mut chunk = [0; 4096];
+        loop {
+            let length = match stderr.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            for &byte in &chunk[..length] {
+                match byte {
+                    b'\r' | b'\n' => self.line(&std::mem::take(&mut line)),
+                    _ if line.len() < LINE_BYTES => line.push(byte),
+                    _ => {}
+                }
+            }
+        }
+        self.line(&line);
+        Ok(())
+    }
+
+    fn line(&mut self, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        let text = text.replace(char::is_control, " ");
+        let text = text.trim();
+        if text.is_empty() {
+            return;
+        }
+        let text = match self.credentials {
+            Some(credentials) => credentials.redact(text),
+            None => text.to_owned(),
+        };
+        if let Some(end) = text.find('%') {
+            // Only what a person can see change.
+            let head = text[..=end].to_owned();
+            if head != self.last && self.passed < PROGRESS_LINES {
+                self.passed += 1;
+                self.progress.say(&text);
+                self.last = head;
+            }
+            return;
+        }
+        if self.kept.len() == KEPT_LINES {
+            self.kept.remove(0);
+        }
+        self.kept.push(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source;
+
+    #[derive(Default)]
+    struct Lines(Vec<String>);
+
+    impl Progress for Lines {
+        fn say(&mut self, line: &str) {
+            self.0.push(line.to_owned());
+        }
+    }
+
+    #[test]
+    fn percent_lines_are_passed_on_and_others_kept_without_secrets() {
+        let typed = source::parse("https://u:sesame@example.org/a").unwrap();
+        let mut lines = Lines::default();
+        let mut ear = Ear::new(typed.credentials.as_ref(), &mut lines);
+        for line in [
+            "Receiving objects:  10% (1/10)",
+            "Receiving objects:  10% (1/10), 1 MiB",
+            "Receiving objects:  20% (2/10)",
+            "",
+            "fatal: \u{1b}[31m https://u:sesame@example.org/a",
+        ] {
+            ear.line(line.as_bytes());
+        }
+        for number in 0..20 {
+            ear.line(format!("line {number}").as_bytes());
+        }
+        assert_eq!(ear.kept.len(), KEPT_LINES);
+        ear.kept.clear();
+        ear.line(b"fatal: \x1b[31m https://u:sesame@example.org/a");
+        assert_eq!(ear.kept, ["fatal:  [31m https://…@example.org/a"]);
+        assert_eq!(lines.0.len(), 2);
+    }
+
+    #[test]
+    fn nothing_secret_is_an_argument() {
+        let typed = source::parse("https://user:sesame@example.org/a").unwrap();
+        let git = Git::network(&typed).args(["fetch", "https://example.org/a"]);
+        let arguments: Vec<_> = git.command.get_args().collect();
+        assert!(!format!("{arguments:?}").contains("sesame"));
+        assert!(
+            git.settings
+                .iter()
+                .all(|(_, value)| !value.contains("sesame"))
+        );
+        assert!(
+            git.settings
+                .iter()
+                .any(|(key, _)| key == "credential.https://example.org.helper")
+        );
+    }
+
+    #[test]
+    fn failures_carry_what_git_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = Git::local()
+            .nowhere(directory.path())
+            .args(["rev-parse", "--git-dir"])
+            .quiet()
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("not a git repository"),
+            "{error}"
+        );
+    }
+}
