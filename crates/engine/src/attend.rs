@@ -4,6 +4,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use ringfence_jail::cgroup::CgroupEvents;
 use ringfence_jail::signals::{Signal, Signals};
 use ringfence_model::limits::{HumanBytes, Limit, Limits};
 use ringfence_model::outcome::Outcome;
@@ -13,10 +14,9 @@ use ringfence_model::wire::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::client::{ClientError, Message, Stream};
+use crate::client::{Client, ClientError, Message, Stream};
 use crate::error::Error;
 use crate::output::Spool;
-use crate::sandbox::Sandbox;
 use crate::watch::{DiskWatch, LOOK_EVERY, Seen};
 
 /// BOUND: input under way that the command has not taken yet.
@@ -45,6 +45,13 @@ pub trait Console {
     fn idle(&mut self) {}
 }
 
+/// A way to a guest: straight, or through the keeper of a sandbox.
+pub trait Channel {
+    fn client(&mut self) -> &mut Client;
+    /// How often the kernel refused memory or processes since the command was sent.
+    fn kernel_refusals(&mut self) -> CgroupEvents;
+}
+
 /// Where input and signals come from.
 #[derive(Debug, Default)]
 pub struct Inputs<'a> {
@@ -71,7 +78,7 @@ pub struct Attended {
 
 /// Runs a command to its end.
 pub fn attend(
-    sandbox: &mut Sandbox,
+    sandbox: &mut dyn Channel,
     exec: Exec,
     limits: &Limits,
     spool: &mut Spool,
@@ -149,7 +156,7 @@ const STOPPING: [(i32, SignalScope); 3] = [
 
 impl Attending<'_> {
     /// Waits for one thing and does what follows.
-    fn turn(&mut self, sandbox: &mut Sandbox) -> Result<Option<Exited>, Error> {
+    fn turn(&mut self, sandbox: &mut dyn Channel) -> Result<Option<Exited>, Error> {
         // After a wish to stop, nobody waits for a reader; the log has everything.
         let room = self.console.has_room() || self.stop.is_some();
         if room && let Some(message) = sandbox.client().take() {
@@ -202,7 +209,7 @@ impl Attending<'_> {
         Ok(None)
     }
 
-    fn wait(&self, sandbox: &mut Sandbox, room: bool) -> Result<(bool, bool, bool), Error> {
+    fn wait(&self, sandbox: &mut dyn Channel, room: bool) -> Result<(bool, bool, bool), Error> {
         let client = sandbox.client();
         let interest = if room {
             PollFlags::IN
@@ -280,7 +287,7 @@ impl Attending<'_> {
         Ok(None)
     }
 
-    fn forward_input(&mut self, sandbox: &mut Sandbox) -> Result<(), Error> {
+    fn forward_input(&mut self, sandbox: &mut dyn Channel) -> Result<(), Error> {
         let Some(stdin) = self.stdin else {
             return Ok(());
         };
@@ -299,7 +306,7 @@ impl Attending<'_> {
         }
     }
 
-    fn take_signals(&mut self, sandbox: &mut Sandbox) -> Result<(), Error> {
+    fn take_signals(&mut self, sandbox: &mut dyn Channel) -> Result<(), Error> {
         let Some(signals) = self.signals else {
             return Ok(());
         };
@@ -319,7 +326,7 @@ impl Attending<'_> {
         Ok(())
     }
 
-    fn stop_harder(&mut self, sandbox: &mut Sandbox) -> Result<(), Error> {
+    fn stop_harder(&mut self, sandbox: &mut dyn Channel) -> Result<(), Error> {
         let hardness = self.stop.map_or(0, |stop| stop.hardness);
         let (signal, scope) = STOPPING[hardness];
         if signal == Signal::KILL {
@@ -338,7 +345,12 @@ impl Attending<'_> {
     }
 
     /// Ends the command for a bound that is ours to keep.
-    fn end(&mut self, sandbox: &mut Sandbox, limit: Limit, detail: String) -> Result<(), Error> {
+    fn end(
+        &mut self,
+        sandbox: &mut dyn Channel,
+        limit: Limit,
+        detail: String,
+    ) -> Result<(), Error> {
         if self.over.is_some() {
             return Ok(());
         }
@@ -356,14 +368,14 @@ impl Attending<'_> {
     }
 
     /// What was said before the end and is still on its way.
-    fn last_words(&mut self, sandbox: &mut Sandbox) -> Result<(), Error> {
+    fn last_words(&mut self, sandbox: &mut dyn Channel) -> Result<(), Error> {
         while let Some(message) = sandbox.client().take() {
             self.take(message)?;
         }
         Ok(())
     }
 
-    fn judge(mut self, sandbox: &Sandbox, exited: Exited) -> Attended {
+    fn judge(mut self, sandbox: &mut dyn Channel, exited: Exited) -> Attended {
         let refusals = sandbox.kernel_refusals();
         if refusals.memory_kills > 0 {
             self.hits.push((

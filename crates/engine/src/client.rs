@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use ringfence_model::sandbox::{Answer, Call};
 use ringfence_model::wire::{self, Failure, Kind, Notice, Reply, Request};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -40,6 +41,8 @@ pub enum ClientError {
 /// What the guest says.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message {
+    /// Of the keeper between us and the guest.
+    Answer(Answer),
     Reply(u32, Reply),
     Notice(u32, Notice),
     Data(u32, Stream, Vec<u8>),
@@ -90,6 +93,18 @@ impl Client {
         Ok(stream)
     }
 
+    /// Asks the keeper, where there is one between us and the guest.
+    pub fn call_keeper(&mut self, call: &Call) -> Result<Answer, ClientError> {
+        let json = serde_json::to_vec(call).map_err(|e| ClientError::Protocol(Box::new(e)))?;
+        let mut frame = Vec::with_capacity(wire::HEADER + json.len());
+        wire::encode(&mut frame, Kind::Request, 0, &json);
+        self.write(&frame)?;
+        self.wait_for(|message| match message {
+            Message::Answer(answer) => Ok(answer),
+            other => Err(other),
+        })
+    }
+
     /// Asks and waits for the answer; what else comes meanwhile is kept.
     pub fn call(&mut self, request: &Request) -> Result<Reply, ClientError> {
         let stream = self.send(request)?;
@@ -98,23 +113,37 @@ impl Client {
 
     /// Waits for the answer to a request.
     pub fn answer_to(&mut self, stream: u32) -> Result<Reply, ClientError> {
+        let reply = self.wait_for(|message| match message {
+            Message::Reply(number, reply) if number == stream => Ok(reply),
+            other => Err(other),
+        })?;
+        match reply {
+            Reply::Failed(failure) => Err(failure.into()),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Waits for a message of a kind; what else comes meanwhile is kept.
+    fn wait_for<T>(
+        &mut self,
+        wanted: impl Fn(Message) -> Result<T, Message>,
+    ) -> Result<T, ClientError> {
         let deadline = Instant::now() + ANSWER_WITHIN;
         let mut kept = VecDeque::new();
         let result = loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.next(Some(left)) {
-                Ok(Some(Message::Reply(number, reply))) if number == stream => break Ok(reply),
-                Ok(Some(other)) => kept.push_back(other),
+                Ok(Some(message)) => match wanted(message) {
+                    Ok(found) => break Ok(found),
+                    Err(other) => kept.push_back(other),
+                },
                 Ok(None) => break Err(ClientError::Silent),
                 Err(error) => break Err(error),
             }
         };
         kept.append(&mut self.queue);
         self.queue = kept;
-        match result? {
-            Reply::Failed(failure) => Err(failure.into()),
-            reply => Ok(reply),
-        }
+        result
     }
 
     /// Input for a command, or content for a file.
@@ -189,6 +218,9 @@ impl Client {
         {
             let json = |e: serde_json::Error| ClientError::Protocol(Box::new(e));
             self.queue.push_back(match frame.kind {
+                Kind::Reply if frame.stream == 0 => {
+                    Message::Answer(serde_json::from_slice(frame.payload).map_err(json)?)
+                }
                 Kind::Reply => Message::Reply(
                     frame.stream,
                     serde_json::from_slice(frame.payload).map_err(json)?,

@@ -7,15 +7,21 @@ use ringfence_jail::launch::LaunchError;
 use ringfence_jail::plan::PlanError;
 use ringfence_model::limits::Limit;
 
+use crate::base::BaseError;
 use crate::changes::ChangesError;
 use crate::client::ClientError;
+use crate::config::ConfigError;
 use crate::durable::DurableError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
 use crate::journal::JournalError;
+use crate::keeper::LineError;
+use crate::layers::LayersError;
 use crate::lock::LockError;
+use crate::mirror::MirrorError;
 use crate::sandbox::SandboxError;
+use crate::source::SourceError;
 use crate::store::{RecoverError, StoreError};
 
 /// Whose move it is.
@@ -36,6 +42,14 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// The kind that a process told by its exit code.
+    fn of_exit_code(code: u8) -> Self {
+        [Self::Invalid, Self::Denied, Self::Unavailable]
+            .into_iter()
+            .find(|kind| kind.exit_code() == code)
+            .unwrap_or(Self::Internal)
+    }
+
     /// The exit code of a command that failed so.
     pub fn exit_code(self) -> u8 {
         match self {
@@ -72,6 +86,12 @@ pub enum Error {
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error(transparent)]
+    Mirror(#[from] MirrorError),
+    #[error(transparent)]
+    Base(#[from] BaseError),
     #[error("there is no folder `{}`", .0.display())]
     NoFolder(PathBuf),
     #[error("cannot open the folder `{}`", path.display())]
@@ -123,6 +143,59 @@ pub enum Error {
     Print(#[source] io::Error),
     #[error("run `{run}` has no {what}")]
     NotKept { run: String, what: &'static str },
+    #[error(transparent)]
+    Layers(#[from] LayersError),
+    #[error(transparent)]
+    Line(#[from] LineError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(
+        "runtime_lost: execution {incarnation} of sandbox `{sandbox}` is gone; its workspace is whole"
+    )]
+    RuntimeLost { sandbox: String, incarnation: u64 },
+    #[error("conflict: another command runs in sandbox `{0}`")]
+    SandboxBusy(String),
+    #[error("sandbox `{0}` is being removed")]
+    BeingRemoved(String),
+    #[error("sandbox `{0}` is being made")]
+    NotMade(String),
+    #[error("sandbox `{0}` is past its time")]
+    Expired(String),
+    #[error("sandbox `{sandbox}` is broken: {missing} is gone")]
+    WorkspaceBroken { sandbox: String, missing: String },
+    #[error("sandbox `{sandbox}` has a checkpoint `{name}` already")]
+    CheckpointTaken { sandbox: String, name: String },
+    #[error("`{0}` cannot be the name of a checkpoint: letters, digits, `-`, `_` and `.`")]
+    BadCheckpointName(String),
+    #[error("`{0}` cannot be the name of a session: letters, digits, `-` and `_`")]
+    BadSession(String),
+    #[error("the state of sandbox `{sandbox}` did not come from checkpoint `{checkpoint}`")]
+    NotBelow { sandbox: String, checkpoint: String },
+    #[error("{count} forks cannot be made at once: at least 1, at most {most}")]
+    BadCount { count: usize, most: usize },
+    #[error("a request to a tool may have {most} bytes")]
+    ToolRequestTooLarge { most: usize },
+    #[error("the tool `{verb}` gave no answer that can be understood")]
+    ToolAnswer {
+        verb: &'static str,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("cannot start the keeper of sandbox `{sandbox}`")]
+    StartKeeper {
+        sandbox: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("sandbox `{sandbox}` did not start: {}", chain.join("; because: "))]
+    KeeperFailed {
+        sandbox: String,
+        exit_code: u8,
+        chain: Vec<String>,
+        hint: Option<String>,
+    },
+    #[error("the layer `{}` is gone", .0.display())]
+    LayerGone(PathBuf),
     #[error("cannot wait for the sandbox")]
     Wait(#[source] io::Error),
 }
@@ -132,7 +205,29 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NoFolder(_) | Self::NotKept { .. } => ErrorKind::NotFound,
+            Self::SandboxBusy(_)
+            | Self::BeingRemoved(_)
+            | Self::NotMade(_)
+            | Self::Expired(_)
+            | Self::CheckpointTaken { .. }
+            | Self::NotBelow { .. } => ErrorKind::Conflict,
+            Self::Lock(LockError::HeldFile { .. }) => ErrorKind::Conflict,
+            Self::BadCheckpointName(_)
+            | Self::BadSession(_)
+            | Self::BadCount { .. }
+            | Self::ToolRequestTooLarge { .. }
+            | Self::Config(_) => ErrorKind::Invalid,
+            Self::KeeperFailed { exit_code, .. } => ErrorKind::of_exit_code(*exit_code),
+            Self::RuntimeLost { .. }
+            | Self::WorkspaceBroken { .. }
+            | Self::LayerGone(_)
+            | Self::Layers(_)
+            | Self::Line(_)
+            | Self::StartKeeper { .. } => ErrorKind::Unavailable,
             Self::Store(error) => store_kind(error),
+            Self::Source(_) => ErrorKind::Invalid,
+            Self::Mirror(error) => mirror_kind(error),
+            Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
             Self::FolderHoldsHome { .. }
             | Self::ParsePattern { .. }
@@ -160,6 +255,22 @@ impl Error {
     /// What to do next, in one sentence.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::RuntimeLost { .. } => {
+                "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
+            }
+            Self::SandboxBusy(_) => {
+                "without `--no-wait` the command waits for its turn; `--shared` runs it beside"
+            }
+            Self::Expired(_) => {
+                "`ringfence sandbox diff` still shows its work; `ringfence gc` removes it"
+            }
+            Self::WorkspaceBroken { .. } => {
+                "nothing was changed; put it back, or roll back to a checkpoint below it, or remove the sandbox with `ringfence sandbox rm`"
+            }
+            Self::NotBelow { .. } => {
+                "`ringfence sandbox checkpoints` shows which ones it came from"
+            }
             Self::NoCommand => "say what to run after `--`, or `--shell` for a shell",
             Self::TooLittleMemory { .. } => "sizes are in bytes unless a unit follows: `512M`",
             Self::NoFolder(_) => "give an existing folder with `--repo`",
@@ -176,6 +287,20 @@ impl Error {
                 | LaunchError::SetUp { .. }
                 | LaunchError::IdmapMount { .. },
             )) => "`ringfence doctor` says what is missing on this host and how to get it",
+            Self::Source(_) | Self::Mirror(MirrorError::Source(_)) => {
+                "give a folder, or an address such as `https://host/team/app.git` or `git@host:team/app.git`"
+            }
+            Self::Mirror(error) | Self::Base(BaseError::Mirror(error))
+                if mirror_hint(error).is_some() =>
+            {
+                mirror_hint(error).unwrap_or_default()
+            }
+            Self::Base(BaseError::Gone { .. }) => {
+                "start from its source again; it is then made anew"
+            }
+            Self::Base(BaseError::HoldsHome { .. }) => {
+                "set `RINGFENCE_HOME` to a directory outside of the folder"
+            }
             Self::Sandbox(SandboxError::NotProven { .. }) => {
                 "nothing was run; please report this with the output of `ringfence doctor --json`"
             }
@@ -201,9 +326,60 @@ impl Error {
 
 fn store_kind(error: &StoreError) -> ErrorKind {
     match error {
-        StoreError::NotFound { .. } | StoreError::NoRuns => ErrorKind::NotFound,
-        StoreError::Ambiguous { .. } | StoreError::CheckName { .. } => ErrorKind::Invalid,
+        StoreError::NotFound { .. }
+        | StoreError::NoRuns
+        | StoreError::NoSandbox { .. }
+        | StoreError::NoCheckpoint { .. } => ErrorKind::NotFound,
+        StoreError::Ambiguous { .. }
+        | StoreError::AmbiguousSandbox { .. }
+        | StoreError::CheckName { .. } => ErrorKind::Invalid,
         StoreError::NameTaken { .. } | StoreError::NotRunning { .. } => ErrorKind::Conflict,
         _ => ErrorKind::Unavailable,
+    }
+}
+
+fn mirror_kind(error: &MirrorError) -> ErrorKind {
+    match error {
+        MirrorError::Source(_)
+        | MirrorError::Revision { .. }
+        | MirrorError::Unsupported { .. }
+        | MirrorError::Empty { .. } => ErrorKind::Invalid,
+        MirrorError::NoRepository { .. } | MirrorError::NoRevision { .. } => ErrorKind::NotFound,
+        MirrorError::Store(error) => store_kind(error),
+        MirrorError::Local { .. } => ErrorKind::Internal,
+        MirrorError::NoGit { .. }
+        | MirrorError::Fetch { .. }
+        | MirrorError::Make { .. }
+        | MirrorError::Lock(_)
+        | MirrorError::ReadRepository(_) => ErrorKind::Unavailable,
+    }
+}
+
+fn mirror_hint(error: &MirrorError) -> Option<&'static str> {
+    match error {
+        MirrorError::NoGit { .. } => Some("install git and put it on the `PATH`"),
+        MirrorError::Fetch { .. } => Some(
+            "check the address and that `git ls-remote` reaches it: git's own credential helpers and ssh keys are used",
+        ),
+        MirrorError::NoRevision { .. } => {
+            Some("name a branch, a tag or a commit that is on the remote")
+        }
+        MirrorError::Empty { .. } => Some("make a first commit, or start from an empty workspace"),
+        _ => None,
+    }
+}
+
+fn base_kind(error: &BaseError) -> ErrorKind {
+    match error {
+        BaseError::Mirror(error) => mirror_kind(error),
+        BaseError::Store(error) => store_kind(error),
+        BaseError::NoBase { .. } | BaseError::NoFolder { .. } => ErrorKind::NotFound,
+        BaseError::Gone { .. } => ErrorKind::Conflict,
+        BaseError::HoldsHome { .. }
+        | BaseError::ParsePattern { .. }
+        | BaseError::MatchNothing { .. }
+        | BaseError::TooMany { .. } => ErrorKind::Invalid,
+        BaseError::Access { .. } | BaseError::Lock(_) => ErrorKind::Unavailable,
+        _ => ErrorKind::Internal,
     }
 }

@@ -14,6 +14,7 @@
 //! ├── logs/<run>/
 //! │   ├── stdout          all that the command wrote, as far as the bound allows
 //! │   └── stderr
+//! ├── tools/<digest>/     the direct tools, by what they are (guest.rs); made when first needed
 //! ├── mirrors/<mirror>/   a bare repository, and `<mirror>.lock` beside it
 //! ├── bases/<base>/       what a sandbox starts from, read-only, shared
 //! │   ├── workspace/      the tree, with a private `.git`

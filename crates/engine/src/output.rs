@@ -21,7 +21,7 @@ pub struct Spool {
 /// One stream: spooled whole, kept in part.
 #[derive(Debug)]
 pub struct Capture {
-    file: File,
+    file: Option<File>,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
@@ -34,6 +34,20 @@ impl Spool {
             stdout: Capture::create(stdout)?,
             stderr: Capture::create(stderr)?,
         })
+    }
+
+    /// Keeps both ends of what comes and nothing else.
+    pub fn ends_only() -> Self {
+        let capture = || Capture {
+            file: None,
+            head: Vec::new(),
+            tail: VecDeque::new(),
+            total: 0,
+        };
+        Self {
+            stdout: capture(),
+            stderr: capture(),
+        }
     }
 
     pub fn write(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
@@ -62,7 +76,7 @@ impl Capture {
             source,
         })?;
         Ok(Self {
-            file,
+            file: Some(file),
             head: Vec::new(),
             tail: VecDeque::new(),
             total: 0,
@@ -70,7 +84,9 @@ impl Capture {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)?;
+        if let Some(file) = &mut self.file {
+            file.write_all(bytes)?;
+        }
         self.total += bytes.len() as u64;
         let to_head = bytes.len().min(END_BYTES - self.head.len());
         self.head.extend_from_slice(&bytes[..to_head]);

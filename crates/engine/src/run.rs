@@ -41,6 +41,7 @@ use crate::watch::DiskWatch;
 use crate::workspace::{Folder, Workspace, open_folder};
 
 pub use request::RunRequest;
+pub(crate) use request::{check_limits, check_variables, environment};
 pub use result::{OutputResult, RunResult, Seconds, why};
 
 /// The files of a bundle.
@@ -50,7 +51,7 @@ pub const JOURNAL: &str = "audit.jsonl";
 pub const SUMMARY: &str = "summary.md";
 
 /// The host name inside.
-const HOSTNAME: &str = "ringfence";
+pub(crate) const HOSTNAME: &str = "ringfence";
 
 /// Runs a command on a copy of a folder, and brings out what changed.
 pub fn run(

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_jail::cgroup::{Cgroup, CgroupLimits};
+use ringfence_jail::cgroup::{Cgroup, CgroupEvents, CgroupLimits};
 use ringfence_jail::identity::AGENT_ID;
 use ringfence_jail::launch::{LaunchError, Launched, launch};
 use ringfence_jail::plan::Spec;
@@ -15,6 +15,7 @@ use ringfence_model::journal::ProbeResult;
 use ringfence_model::limits::{Grade, Graded, Limit, Limits};
 use ringfence_model::wire::{Hello, MemoryWatch, Prove, Reply, Request, Wall};
 
+use crate::attend::Channel;
 use crate::client::{Client, ClientError};
 use crate::guest;
 
@@ -169,23 +170,24 @@ impl Sandbox {
         self.wall
     }
 
-    pub fn client(&mut self) -> &mut Client {
-        &mut self.client
-    }
-
     /// The host's number of pid 1.
     pub fn pid(&self) -> i32 {
         self.launched.pid()
     }
 
-    /// How often memory or processes were refused by the kernel.
-    pub fn kernel_refusals(&self) -> ringfence_jail::cgroup::CgroupEvents {
-        self.cgroup.as_ref().map(Cgroup::events).unwrap_or_default()
-    }
-
     /// Ends everything inside.
     pub fn end(&mut self) -> io::Result<()> {
         self.launched.end()
+    }
+}
+
+impl Channel for Sandbox {
+    fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    fn kernel_refusals(&mut self) -> CgroupEvents {
+        self.cgroup.as_ref().map(Cgroup::events).unwrap_or_default()
     }
 }
 

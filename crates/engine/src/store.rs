@@ -12,10 +12,14 @@
 //!
 //! INVARIANT: a store that is damaged, foreign or newer is never written.
 
+mod calls;
 mod find;
+mod layers;
 mod migrations;
 mod recover;
 mod runs;
+mod sandboxes;
+mod sources;
 mod steps;
 
 use std::cell::Cell;
@@ -29,10 +33,16 @@ use rustix::fs::{CWD, FileType, Mode};
 use rustix::io::Errno;
 
 use crate::home::Home;
-use crate::ids::RunId;
+use crate::ids::{RunId, SandboxId};
 
+pub use calls::CallRecord;
+pub use layers::{CheckpointRecord, LayerRecord};
 pub use recover::{Orphan, OrphanKind, RecoverError, Recovered, orphans, recover};
 pub use runs::{Driver, FinishedRun, ListPosition, NewRun, RunFilter, RunRecord, bundle_path};
+pub use sandboxes::{
+    AutoCheckpoint, Ended, Intent, NewSandbox, Pin, SandboxDetail, SandboxRecord, SealHow,
+};
+pub use sources::{BaseKind, BaseRecord, FinishedBase, MirrorRecord, NewBase, SourceState};
 pub use steps::{StepRecord, StepState};
 
 /// BOUND: a commit takes milliseconds; who has waited this long is behind something broken.
@@ -104,9 +114,11 @@ pub enum StoreError {
         #[source]
         source: rusqlite::Error,
     },
-    #[error("`{name}` cannot be the name of a run")]
+    #[error(
+        "`{name}` cannot be a name: letters, digits, `-`, `_` and `.`, at most 64, and not an id"
+    )]
     CheckName { name: String },
-    #[error("there is a run named `{name}` already")]
+    #[error("there is one named `{name}` already")]
     NameTaken { name: String },
     #[error("cannot record run `{run}`")]
     InsertRun {
@@ -167,8 +179,48 @@ pub enum StoreError {
         #[source]
         source: rusqlite::Error,
     },
+    #[error("cannot record {what} `{id}`")]
+    RecordSource {
+        what: &'static str,
+        id: String,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("cannot read {what} `{id}`")]
+    ReadSource {
+        what: &'static str,
+        id: String,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("{what} `{id}` is not in the store, or not as it should be")]
+    SourceGone { what: &'static str, id: String },
     #[error("there is no run `{subject}`")]
     NotFound { subject: String },
+    #[error("cannot {what} sandbox `{sandbox}` in the store")]
+    WriteSandbox {
+        what: &'static str,
+        sandbox: String,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("cannot read sandbox `{subject}` in the store")]
+    ReadSandbox {
+        subject: String,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("there is no sandbox `{subject}`")]
+    NoSandbox { subject: String },
+    #[error("`{text}` stands for several sandboxes: {}", join(candidates))]
+    AmbiguousSandbox {
+        text: String,
+        candidates: Vec<SandboxId>,
+    },
+    #[error("sandbox `{sandbox}` has no checkpoint `{name}`")]
+    NoCheckpoint { sandbox: String, name: String },
+    #[error("the store does not know layer `{layer}`, though something lies on it")]
+    NoLayer { layer: String },
     #[error("there is no run yet")]
     NoRuns,
     #[error("`{text}` stands for several runs: {}{}", join(candidates), if *more { ", …" } else { "" })]
@@ -295,8 +347,8 @@ fn open_failed(path: &Path, source: rusqlite::Error) -> StoreError {
     }
 }
 
-fn join(candidates: &[RunId]) -> String {
-    let texts: Vec<&str> = candidates.iter().map(RunId::as_str).collect();
+fn join<T: ToString>(candidates: &[T]) -> String {
+    let texts: Vec<String> = candidates.iter().map(T::to_string).collect();
     texts.join(", ")
 }
 

@@ -263,16 +263,12 @@ impl Workspace {
 
     /// Which changed paths cross back.
     pub fn rules(&self, sources: &Sources) -> Result<Rules<'_>, Error> {
-        let ignore = IgnoreRules::load(
+        Rules::of(
             self.repository.as_ref(),
-            sources.upper.as_fd(),
-            sources.base.as_fd(),
-        )?;
-        Ok(Rules {
-            hidden: &self.hidden,
-            ignore,
-            ignored: self.ignored,
-        })
+            sources,
+            &self.hidden,
+            self.ignored,
+        )
     }
 }
 
@@ -291,6 +287,74 @@ pub struct Rules<'a> {
     hidden: &'a GlobSet,
     ignore: IgnoreRules,
     ignored: Ignored,
+    stage: Option<Stage>,
+}
+
+/// A workspace that shows only some files of a whole.
+#[derive(Debug)]
+struct Stage {
+    whole: OwnedFd,
+    shown: OwnedFd,
+}
+
+impl<'a> Rules<'a> {
+    /// The rules of a repository, as the layer and its base have them.
+    pub fn of(
+        repository: Option<&Repository>,
+        sources: &Sources,
+        hidden: &'a GlobSet,
+        ignored: Ignored,
+    ) -> Result<Self, Error> {
+        let ignore = IgnoreRules::load(repository, sources.upper.as_fd(), sources.base.as_fd())?;
+        Ok(Self {
+            hidden,
+            ignore,
+            ignored,
+            stage: None,
+        })
+    }
+
+    /// What the whole has and the workspace does not show cannot be made anew: the patch would not
+    /// apply to the whole.
+    pub fn stage(&mut self, whole: &Path, shown: &Path) -> Result<(), Error> {
+        let open = |path: &Path| -> Result<OwnedFd, Error> {
+            let file = fs::File::open(path).map_err(|source| Error::OpenFolder {
+                path: path.to_owned(),
+                source,
+            })?;
+            Ok(file.into())
+        };
+        self.stage = Some(Stage {
+            whole: open(whole)?,
+            shown: open(shown)?,
+        });
+        Ok(())
+    }
+}
+
+impl Stage {
+    /// Whether the whole has something at this path, or in its way, that is not shown.
+    fn conceals(&self, path: &[u8], what: EntryType) -> bool {
+        let has = |tree: &OwnedFd, path: &[u8]| {
+            rustix::fs::statat(tree, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+                .ok()
+                .map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode))
+        };
+        if has(&self.shown, path).is_some() {
+            return false;
+        }
+        match has(&self.whole, path) {
+            // A directory of the whole can take more files.
+            Some(rustix::fs::FileType::Directory) => what == EntryType::File,
+            Some(_) => true,
+            None => false,
+        }
+    }
+}
+
+/// No pattern at all.
+pub(crate) fn no_patterns() -> GlobSet {
+    GlobSet::empty()
 }
 
 impl Crossing for Rules<'_> {
@@ -301,6 +365,13 @@ impl Crossing for Rules<'_> {
         let is_dir = what == EntryType::Directory;
         if self.ignored == Ignored::LeftBehind && self.ignore.is_ignored(path, is_dir) {
             return Err(WhyOmitted::Ignored);
+        }
+        if self
+            .stage
+            .as_ref()
+            .is_some_and(|stage| stage.conceals(path, what))
+        {
+            return Err(WhyOmitted::NotStaged);
         }
         Ok(())
     }

@@ -41,47 +41,58 @@ impl RunRequest {
             return Err(Error::NoCommand);
         }
         workspace::patterns(&self.view.hide)?;
-        if let Some(bytes) = self
-            .limits
-            .memory_bytes
-            .filter(|bytes| *bytes < LEAST_MEMORY)
-        {
-            return Err(Error::TooLittleMemory { bytes });
-        }
-        for (key, value) in &self.env {
-            let bad = |bytes: &[u8]| bytes.contains(&0);
-            if key.as_bytes().is_empty()
-                || key.as_bytes().contains(&b'=')
-                || bad(key.as_bytes())
-                || bad(value.as_bytes())
-            {
-                return Err(Error::BadVariable(key.to_text()));
-            }
-        }
-        Ok(())
+        check_limits(&self.limits)?;
+        check_variables(&self.env)
     }
 
-    /// The whole environment of the command: nothing of the host's that was not asked for.
     pub(super) fn environment(&self) -> Vec<(ByteText, ByteText)> {
-        let mut plain: Vec<(ByteText, ByteText)> = [
-            ("PATH", PATH),
-            ("HOME", "/home/agent"),
-            ("USER", "agent"),
-            ("LOGNAME", "agent"),
-            ("SHELL", "/bin/sh"),
-            ("LANG", "C.UTF-8"),
-            ("RINGFENCE", "1"),
-        ]
-        .into_iter()
-        .map(|(key, value)| (ByteText::from(key), ByteText::from(value)))
-        .collect();
-        plain.retain(|(key, _)| !self.env.iter().any(|(own, _)| own == key));
-        for (at, (key, value)) in self.env.iter().enumerate() {
-            // The last one of a name wins.
-            if !self.env[at + 1..].iter().any(|(later, _)| later == key) {
-                plain.push((key.clone(), value.clone()));
-            }
-        }
-        plain
+        environment(&self.env)
     }
+}
+
+/// Refuses bounds in which nothing can run.
+pub(crate) fn check_limits(limits: &Limits) -> Result<(), Error> {
+    match limits.memory_bytes.filter(|bytes| *bytes < LEAST_MEMORY) {
+        Some(bytes) => Err(Error::TooLittleMemory { bytes }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses what cannot be in an environment.
+pub(crate) fn check_variables(env: &[(ByteText, ByteText)]) -> Result<(), Error> {
+    for (key, value) in env {
+        let bad = |bytes: &[u8]| bytes.contains(&0);
+        if key.as_bytes().is_empty()
+            || key.as_bytes().contains(&b'=')
+            || bad(key.as_bytes())
+            || bad(value.as_bytes())
+        {
+            return Err(Error::BadVariable(key.to_text()));
+        }
+    }
+    Ok(())
+}
+
+/// The whole environment of a command: nothing of the host's that was not asked for.
+pub(crate) fn environment(own: &[(ByteText, ByteText)]) -> Vec<(ByteText, ByteText)> {
+    let mut plain: Vec<(ByteText, ByteText)> = [
+        ("PATH", PATH),
+        ("HOME", "/home/agent"),
+        ("USER", "agent"),
+        ("LOGNAME", "agent"),
+        ("SHELL", "/bin/sh"),
+        ("LANG", "C.UTF-8"),
+        ("RINGFENCE", "1"),
+    ]
+    .into_iter()
+    .map(|(key, value)| (ByteText::from(key), ByteText::from(value)))
+    .collect();
+    plain.retain(|(key, _)| !own.iter().any(|(name, _)| name == key));
+    for (at, (key, value)) in own.iter().enumerate() {
+        // The last one of a name wins.
+        if !own[at + 1..].iter().any(|(later, _)| later == key) {
+            plain.push((key.clone(), value.clone()));
+        }
+    }
+    plain
 }

@@ -236,6 +236,7 @@ pub fn why(why: WhyOmitted) -> &'static str {
     match why {
         WhyOmitted::Ignored => "ignored",
         WhyOmitted::Hidden => "hidden",
+        WhyOmitted::NotStaged => "the repository has a file there that was not staged",
         WhyOmitted::Special => "a FIFO, socket or device",
         WhyOmitted::TooLarge => "too large for a patch",
         WhyOmitted::NotCarried => "git cannot carry it",

@@ -7,7 +7,7 @@ use super::{RunRecord, Store, StoreError};
 use crate::ids::{RunId, may_begin_id};
 
 /// BOUND: shorter beginnings would be ambiguous as soon as there are a few dozen runs.
-const MIN_PREFIX: usize = 3;
+pub(super) const MIN_PREFIX: usize = 3;
 /// BOUND: as many candidates as fit a line or two.
 const MAX_CANDIDATES: usize = 8;
 

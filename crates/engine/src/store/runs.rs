@@ -40,6 +40,16 @@ impl Driver {
     }
 }
 
+impl Driver {
+    /// Whether that very process is there, and not a later one with its pid.
+    pub fn is_alive(self) -> bool {
+        std::fs::read_to_string(format!("/proc/{}/stat", self.pid))
+            .ok()
+            .and_then(|stat| start_ticks(&stat))
+            .is_some_and(|ticks| self.start_ticks == 0 || ticks == self.start_ticks)
+    }
+}
+
 /// The 22nd field; the second is a name in brackets that may hold anything.
 fn start_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
@@ -335,7 +345,7 @@ impl Store {
 }
 
 /// A name is a word that is easy to type and can be neither an id nor one of our own words.
-fn check_name(name: &str) -> Result<(), StoreError> {
+pub(super) fn check_name(name: &str) -> Result<(), StoreError> {
     let plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
     let good = name.starts_with(char::is_alphanumeric)
         && name.chars().all(plain)
@@ -357,7 +367,7 @@ fn only_running(run: RunId, rows: usize) -> Result<(), StoreError> {
     }
 }
 
-fn is_unique_violation(error: &rusqlite::Error) -> bool {
+pub(super) fn is_unique_violation(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|e| {
         e.code == ErrorCode::ConstraintViolation
             && e.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE
@@ -399,12 +409,12 @@ fn decode(row: &Row<'_>) -> Result<RunRecord, rusqlite::Error> {
     })
 }
 
-fn parse_outcome(word: &str) -> Result<Outcome, serde::de::value::Error> {
+pub(super) fn parse_outcome(word: &str) -> Result<Outcome, serde::de::value::Error> {
     let deserializer: StrDeserializer<'_, _> = word.into_deserializer();
     Outcome::deserialize(deserializer)
 }
 
-fn from_json<T: serde::de::DeserializeOwned>(
+pub(super) fn from_json<T: serde::de::DeserializeOwned>(
     row: &Row<'_>,
     index: usize,
 ) -> Result<T, rusqlite::Error> {

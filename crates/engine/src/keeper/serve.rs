@@ -1,0 +1,604 @@
+//! The keeper's loop: one thread that waits for callers, for the guest and for time to pass.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use ringfence_jail::signals::Signal;
+use ringfence_model::journal::Event;
+use ringfence_model::outcome::Outcome;
+use ringfence_model::sandbox::{Answer, Call, Described, EndReason, Purpose};
+use ringfence_model::wire::{
+    Exited, Flow, Kind, Notice, OutputMode, Reply, Request, SignalScope, Usage,
+};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use super::peer::{HIGH_WATER, LOW_WATER, Peer, Said};
+use crate::attend::Channel as _;
+use crate::client::{ClientError, Message, Stream};
+use crate::clock::now_us;
+use crate::journal::JournalFile;
+use crate::sandbox::Sandbox;
+use crate::watch::{DiskWatch, Seen};
+
+/// BOUND: how often what nobody attends is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// BOUND: callers at once; each costs a descriptor and a buffer.
+const PEERS: usize = 256;
+
+/// How an execution ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    pub reason: EndReason,
+    pub processes: u64,
+    /// Who asked, and waits for the word that it is over.
+    pub asked_by: Option<u32>,
+}
+
+/// When an execution ends by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Patience {
+    pub idle: Option<Duration>,
+    pub expires_us: Option<i64>,
+}
+
+/// One execution and all who talk to it.
+pub struct Keeping {
+    pub incarnation: u64,
+    pub sandbox: Sandbox,
+    pub journal: JournalFile,
+    pub disk: DiskWatch,
+    pub patience: Patience,
+    listener: UnixListener,
+    peers: BTreeMap<u32, Peer>,
+    next_peer: u32,
+    routes: BTreeMap<u32, Route>,
+    last_used: Instant,
+    looked: Instant,
+}
+
+/// Where what belongs to a stream of the guest goes.
+struct Route {
+    peer: u32,
+    stream: u32,
+    what: Streamed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Streamed {
+    /// A command that its caller attends; it dies with its caller.
+    Exec,
+    /// A command that nobody needs to attend.
+    Background,
+    /// A command whose leader has ended, and what it left running.
+    Leftovers,
+    Other,
+}
+
+impl Keeping {
+    pub fn new(
+        incarnation: u64,
+        sandbox: Sandbox,
+        journal: JournalFile,
+        disk: DiskWatch,
+        patience: Patience,
+        listener: UnixListener,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            incarnation,
+            sandbox,
+            journal,
+            disk,
+            patience,
+            listener,
+            peers: BTreeMap::new(),
+            next_peer: 0,
+            routes: BTreeMap::new(),
+            last_used: now,
+            looked: now,
+        }
+    }
+
+    /// Serves until the execution is over.
+    pub fn serve(&mut self) -> End {
+        loop {
+            let turned = self.turn();
+            // What is on its way to callers goes out, whatever comes next.
+            let gone: Vec<u32> = self
+                .peers
+                .iter_mut()
+                .filter_map(|(&number, peer)| (!peer.flush()).then_some(number))
+                .collect();
+            let left = gone.into_iter().try_for_each(|number| self.leave(number));
+            match turned.and_then(|end| left.map(|()| end)) {
+                Ok(None) => {}
+                Ok(Some(end)) => return end,
+                Err(_) => {
+                    return End {
+                        reason: EndReason::Died,
+                        processes: 0,
+                        asked_by: None,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Says that it is over to whoever asked.
+    pub fn tell_end(&mut self, end: End) {
+        if let Some(peer) = end.asked_by.and_then(|number| self.peers.get_mut(&number)) {
+            peer.answer(&Answer::Ended {
+                processes: end.processes,
+            });
+        }
+        for peer in self.peers.values_mut() {
+            peer.flush_last();
+        }
+    }
+
+    fn turn(&mut self) -> Result<Option<End>, ClientError> {
+        while let Some(message) = self.sandbox.client().take() {
+            self.route(message)?;
+        }
+        let (from_guest, from_listener, ready) = self.wait()?;
+        if from_guest {
+            self.sandbox.client().receive()?;
+        }
+        if from_listener {
+            self.admit();
+        }
+        for number in ready {
+            let said = self.peers.get_mut(&number).and_then(Peer::receive);
+            let Some(said) = said else {
+                self.leave(number)?;
+                continue;
+            };
+            for word in said {
+                if let Some(end) = self.hear(number, word)? {
+                    return Ok(Some(end));
+                }
+            }
+        }
+        self.flow()?;
+        self.watch()
+    }
+
+    fn wait(&mut self) -> Result<(bool, bool, Vec<u32>), ClientError> {
+        let timeout = self.next_wake().map(|wait| Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        });
+        let guest = self
+            .sandbox
+            .client()
+            .fd()
+            .try_clone_to_owned()
+            .map_err(ClientError::Talk)?;
+        let mut waits = vec![
+            PollFd::new(&guest, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+        ];
+        let numbers: Vec<u32> = self.peers.keys().copied().collect();
+        for peer in self.peers.values() {
+            waits.push(PollFd::from_borrowed_fd(peer.fd(), peer.interest()));
+        }
+        match rustix::event::poll(&mut waits, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(ClientError::Talk(errno.into())),
+        }
+        let readable = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
+        let ready = numbers
+            .into_iter()
+            .zip(&waits[2..])
+            .filter(|(_, wait)| wait.revents().intersects(readable))
+            .map(|(number, _)| number)
+            .collect();
+        Ok((
+            !waits[0].revents().is_empty(),
+            !waits[1].revents().is_empty(),
+            ready,
+        ))
+    }
+
+    fn next_wake(&self) -> Option<Duration> {
+        let mut next: Option<Duration> = None;
+        let mut by = |wait: Duration| next = Some(next.map_or(wait, |n: Duration| n.min(wait)));
+        if !self.routes.is_empty() {
+            by(LOOK_EVERY);
+        }
+        if let Some(idle) = self.patience.idle {
+            by(idle.saturating_sub(self.last_used.elapsed()));
+        }
+        if let Some(at) = self.patience.expires_us {
+            by(Duration::from_micros(
+                u64::try_from(at - now_us()).unwrap_or(0),
+            ));
+        }
+        // Never so often that waiting for one's own end costs anything.
+        next.map(|wait| wait.max(Duration::from_millis(1)))
+    }
+
+    fn admit(&mut self) {
+        let Ok((socket, _)) = self.listener.accept() else {
+            return;
+        };
+        if self.peers.len() >= PEERS {
+            return;
+        }
+        if let Ok(Some(peer)) = Peer::admit(socket) {
+            self.peers.insert(self.next_peer, peer);
+            self.next_peer += 1;
+        }
+    }
+
+    /// A caller is gone: what it attended ends, what it froze goes on.
+    fn leave(&mut self, number: u32) -> Result<(), ClientError> {
+        let Some(peer) = self.peers.remove(&number) else {
+            return Ok(());
+        };
+        if peer.froze {
+            self.sandbox.client().call(&Request::Thaw)?;
+        }
+        for &guest in peer.streams.values() {
+            match self.routes.get(&guest).map(|route| route.what) {
+                Some(Streamed::Exec) => {
+                    self.sandbox.client().send(&Request::Signal {
+                        exec: guest,
+                        signal: Signal::KILL,
+                        scope: SignalScope::All,
+                    })?;
+                }
+                Some(Streamed::Other) => {
+                    self.routes.remove(&guest);
+                }
+                _ => {}
+            }
+            if peer.held {
+                self.flow_of(guest, Flow::Free)?;
+            }
+        }
+        if peer.purpose == Some(Purpose::Work) {
+            self.last_used = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, number: u32, said: Said) -> Result<Option<End>, ClientError> {
+        let Some(peer) = self.peers.get_mut(&number) else {
+            return Ok(None);
+        };
+        match said {
+            Said::Call(call) => return self.answer(number, call),
+            // Nothing goes through before it has said what it is for.
+            _ if peer.purpose.is_none() => self.leave(number)?,
+            Said::Request(stream, request) => {
+                self.last_used = Instant::now();
+                self.pass(number, stream, request)?;
+            }
+            Said::Input(stream, bytes) => {
+                if let Some(&guest) = peer.streams.get(&stream) {
+                    self.sandbox.client().input(guest, &bytes)?;
+                }
+            }
+            Said::EndInput(stream) => {
+                if let Some(&guest) = peer.streams.get(&stream) {
+                    self.sandbox.client().end_input(guest)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn answer(&mut self, number: u32, call: Call) -> Result<Option<End>, ClientError> {
+        let answer = match call {
+            Call::Hello {
+                purpose,
+                incarnation,
+            } => {
+                if incarnation.is_some_and(|asked| asked != self.incarnation) {
+                    Answer::Other {
+                        incarnation: self.incarnation,
+                    }
+                } else {
+                    if let Some(peer) = self.peers.get_mut(&number) {
+                        peer.purpose = Some(purpose);
+                    }
+                    Answer::Welcome {
+                        incarnation: self.incarnation,
+                    }
+                }
+            }
+            Call::Describe => Answer::Described(self.describe()?),
+            Call::Freeze => match self.sandbox.client().call(&Request::Freeze) {
+                Ok(_) => {
+                    if let Some(peer) = self.peers.get_mut(&number) {
+                        peer.froze = true;
+                    }
+                    Answer::Done
+                }
+                Err(ClientError::Failed(failure)) => Answer::Failed {
+                    reason: failure.to_string(),
+                },
+                Err(error) => return Err(error),
+            },
+            Call::Thaw => {
+                if let Some(peer) = self.peers.get_mut(&number) {
+                    peer.froze = false;
+                }
+                // Somebody else may still copy.
+                if !self.peers.values().any(|peer| peer.froze) {
+                    self.sandbox.client().call(&Request::Thaw)?;
+                }
+                Answer::Done
+            }
+            Call::EndIfIdle => {
+                let used = self
+                    .peers
+                    .iter()
+                    .any(|(&other, peer)| other != number && peer.purpose == Some(Purpose::Work));
+                // Whatever looks like a warden is somebody as well.
+                if used || self.usage()?.processes > 1 {
+                    Answer::Busy
+                } else {
+                    return Ok(Some(End {
+                        reason: EndReason::Sealed,
+                        processes: 0,
+                        asked_by: Some(number),
+                    }));
+                }
+            }
+            Call::End { reason } => return self.end(reason, Some(number)).map(Some),
+        };
+        if let Some(peer) = self.peers.get_mut(&number) {
+            peer.answer(&answer);
+        }
+        Ok(None)
+    }
+
+    fn end(&mut self, reason: EndReason, asked_by: Option<u32>) -> Result<End, ClientError> {
+        let processes = self.usage().map_or(0, |usage| agents(&usage));
+        Ok(End {
+            reason,
+            processes,
+            asked_by,
+        })
+    }
+
+    fn usage(&mut self) -> Result<Usage, ClientError> {
+        match self.sandbox.client().call(&Request::Usage)? {
+            Reply::Usage(usage) => Ok(usage),
+            _ => Err(ClientError::OtherAnswer),
+        }
+    }
+
+    fn describe(&mut self) -> Result<Described, ClientError> {
+        let usage = self.usage()?;
+        let refusals = self.sandbox.kernel_refusals();
+        let execs = self
+            .routes
+            .values()
+            .filter(|route| matches!(route.what, Streamed::Exec | Streamed::Background))
+            .count();
+        Ok(Described {
+            incarnation: self.incarnation,
+            execs: execs as u64,
+            processes: agents(&usage),
+            memory_bytes: usage.memory_bytes,
+            memory_kills: refusals.memory_kills,
+            process_refusals: refusals.process_refusals,
+            idle_ms: self.last_used.elapsed().as_millis() as u64,
+        })
+    }
+
+    /// Passes a request on to the guest, with the guest's numbers in it.
+    fn pass(&mut self, number: u32, stream: u32, request: Request) -> Result<(), ClientError> {
+        let Some(peer) = self.peers.get_mut(&number) else {
+            return Ok(());
+        };
+        let own = |stream: u32| peer.streams.get(&stream).copied().unwrap_or(u32::MAX);
+        let mut what = Streamed::Other;
+        let request = match request {
+            Request::Exec(exec) => {
+                what = match exec.output {
+                    OutputMode::Attached => Streamed::Exec,
+                    OutputMode::Background => Streamed::Background,
+                };
+                // A journal that takes no more is no reason to lose the workspace; the command is
+                // not run.
+                let recorded = self.journal.append(Event::Start {
+                    argv: exec.argv.clone(),
+                });
+                if recorded.and_then(|()| self.journal.flush()).is_err() {
+                    self.leave(number)?;
+                    return Ok(());
+                }
+                Request::Exec(exec)
+            }
+            Request::Signal {
+                exec,
+                signal,
+                scope,
+            } => Request::Signal {
+                exec: own(exec),
+                signal,
+                scope,
+            },
+            Request::Resize { exec, size } => Request::Resize {
+                exec: own(exec),
+                size,
+            },
+            Request::Attach { exec, from } => Request::Attach {
+                exec: own(exec),
+                from,
+            },
+            Request::Detach { exec } => Request::Detach { exec: own(exec) },
+            Request::Unwatch { watch } => Request::Unwatch { watch: own(watch) },
+            // Ours to say.
+            Request::Hello(_)
+            | Request::Prove(_)
+            | Request::Flow { .. }
+            | Request::Freeze
+            | Request::Thaw => {
+                self.leave(number)?;
+                return Ok(());
+            }
+            other => other,
+        };
+        let guest = self.sandbox.client().send(&request)?;
+        self.routes.insert(
+            guest,
+            Route {
+                peer: number,
+                stream,
+                what,
+            },
+        );
+        if let Some(peer) = self.peers.get_mut(&number) {
+            peer.streams.insert(stream, guest);
+        }
+        Ok(())
+    }
+
+    /// Passes on what the guest says.
+    fn route(&mut self, message: Message) -> Result<(), ClientError> {
+        let guest = match &message {
+            Message::Reply(guest, _) | Message::Notice(guest, _) | Message::Data(guest, _, _) => {
+                *guest
+            }
+            Message::Answer(_) => return Err(ClientError::OtherAnswer),
+        };
+        let Some(route) = self.routes.get_mut(&guest) else {
+            return Ok(());
+        };
+        let mut over = false;
+        let (kind, payload) = match &message {
+            Message::Reply(_, reply) => {
+                over = matches!(reply, Reply::Failed(_));
+                (Kind::Reply, serde_json::to_vec(reply))
+            }
+            Message::Notice(_, notice) => {
+                match notice {
+                    Notice::Exited(exited) => {
+                        route.what = Streamed::Leftovers;
+                        // It ended; a journal that cannot say so says nothing more at all.
+                        let _ = self.journal.append(exit_event(exited));
+                        let _ = self.journal.flush();
+                        self.last_used = Instant::now();
+                    }
+                    Notice::Gone => over = true,
+                    _ => {}
+                }
+                (Kind::Notice, serde_json::to_vec(notice))
+            }
+            Message::Data(_, Stream::Stdout, bytes) => (Kind::Output, Ok(bytes.clone())),
+            Message::Data(_, Stream::Stderr, bytes) => (Kind::ErrorOutput, Ok(bytes.clone())),
+            Message::Answer(_) => return Ok(()),
+        };
+        let payload = payload.expect("plain data always serialises");
+        if let Some(peer) = self.peers.get_mut(&route.peer) {
+            peer.send(kind, route.stream, &payload);
+            if over {
+                peer.streams.remove(&route.stream);
+            }
+        }
+        if over {
+            self.routes.remove(&guest);
+        }
+        Ok(())
+    }
+
+    /// Commands whose caller does not read wait; everybody else goes on.
+    fn flow(&mut self) -> Result<(), ClientError> {
+        let mut turns = Vec::new();
+        for peer in self.peers.values_mut() {
+            let flow = if !peer.held && peer.waiting() > HIGH_WATER {
+                Flow::Held
+            } else if peer.held && peer.waiting() < LOW_WATER {
+                Flow::Free
+            } else {
+                continue;
+            };
+            peer.held = flow == Flow::Held;
+            turns.extend(peer.streams.values().map(|&guest| (guest, flow)));
+        }
+        for (guest, flow) in turns {
+            self.flow_of(guest, flow)?;
+        }
+        Ok(())
+    }
+
+    fn flow_of(&mut self, guest: u32, flow: Flow) -> Result<(), ClientError> {
+        let is_exec = self
+            .routes
+            .get(&guest)
+            .is_some_and(|route| route.what != Streamed::Other);
+        if is_exec {
+            self.sandbox
+                .client()
+                .send(&Request::Flow { exec: guest, flow })?;
+        }
+        Ok(())
+    }
+
+    /// Ends what is idle or past its time, and what wrote too much while nobody attended it.
+    fn watch(&mut self) -> Result<Option<End>, ClientError> {
+        let used = self
+            .peers
+            .values()
+            .any(|peer| peer.purpose == Some(Purpose::Work));
+        if used {
+            self.last_used = Instant::now();
+        }
+        if self
+            .patience
+            .idle
+            .is_some_and(|idle| self.last_used.elapsed() >= idle)
+        {
+            return self.end(EndReason::Idle, None).map(Some);
+        }
+        if self.patience.expires_us.is_some_and(|at| now_us() >= at) {
+            return self.end(EndReason::Expired, None).map(Some);
+        }
+        if !self.routes.is_empty() && !used && self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            let seen = match self.disk.look() {
+                Seen::Unaccounted => {
+                    let usage = self.usage()?;
+                    self.disk.judge_unlinked(&usage)
+                }
+                seen => seen,
+            };
+            if let Seen::Over(limit, detail) = seen {
+                let _ = self.journal.append(Event::LimitHit { limit, detail });
+                return self.end(EndReason::DiskFull, None).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What runs inside beside pid 1 and its wardens.
+fn agents(usage: &Usage) -> u64 {
+    usage.processes.saturating_sub(1 + usage.wardens)
+}
+
+fn exit_event(exited: &Exited) -> Event {
+    let outcome = if exited.not_started.is_some() {
+        Outcome::NotStarted
+    } else if exited.bound.is_some() {
+        Outcome::TimedOut
+    } else if exited.signal.is_some() {
+        Outcome::Signaled
+    } else {
+        Outcome::Exited
+    };
+    Event::Exit {
+        outcome,
+        code: exited.code,
+        signal: exited.signal,
+        duration_ms: exited.duration_ms,
+        leftovers: exited.leftovers.len() as u64,
+    }
+}

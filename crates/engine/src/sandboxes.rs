@@ -1,0 +1,61 @@
+//! Sandboxes that last: a workspace that is kept, and executions on it that come and go.
+//!
+//! ```text
+//!   base ◀── layer ◀── layer (head) ◀── top, which is written
+//!              ▲          ▲
+//!            fork     checkpoint `green`
+//! ```
+//!
+//! One file per verb. Each takes the lock it needs, records its intent, makes its effect and
+//! records the result; `recover` knows each of these places.
+//!
+//! | lock | held for | by |
+//! | --- | --- | --- |
+//! | `lock` | the life of the execution | the keeper |
+//! | `shaping` | moments | whoever changes layers, or starts or ends an execution |
+//! | `writing` | a command or an edit | whoever may change files, one at a time |
+
+pub mod create;
+pub mod diff;
+pub mod exec;
+pub mod files;
+pub mod fork;
+pub mod gc;
+mod open;
+pub mod recover;
+pub mod remove;
+pub mod rollback;
+pub mod seal;
+pub mod session;
+pub mod settle;
+pub mod status;
+pub mod stop;
+pub mod usage;
+
+use std::path::PathBuf;
+
+use crate::home::Home;
+use crate::ids::SandboxId;
+use crate::keeper::Places;
+use crate::lock::{FileLock, LockError};
+use crate::store::Store;
+
+/// Where sandboxes are kept, and the program that keeps them running.
+#[derive(Debug)]
+pub struct Host {
+    pub home: Home,
+    pub store: Store,
+    /// This program, to be started as a keeper.
+    pub program: PathBuf,
+}
+
+impl Host {
+    pub fn places(&self, id: SandboxId) -> Places {
+        Places::of(&self.home, id)
+    }
+
+    /// The right to change layers, or to start or end the execution.
+    fn shape(&self, id: SandboxId) -> Result<FileLock, LockError> {
+        FileLock::wait(&self.places(id).shaping(), || {})
+    }
+}

@@ -1,0 +1,177 @@
+//! A new sandbox: its base, made or found, and a row.
+
+use std::os::unix::fs::DirBuilderExt as _;
+
+use ringfence_model::ByteText;
+use ringfence_model::limits::Limits;
+
+use super::Host;
+use crate::base::{self, Base};
+use crate::clock::now_us;
+use crate::error::Error;
+use crate::fail;
+use crate::ids::{BaseId, SandboxId};
+use crate::mirror::{self, Progress};
+use crate::source::{self, Source};
+use crate::store::{AutoCheckpoint, NewSandbox, SandboxDetail};
+use crate::workspace::Ignored;
+
+/// What a sandbox starts from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Nothing.
+    Empty,
+    /// A URL, or the path of a repository or folder; with a revision the tree of that commit, a
+    /// path without one as it is.
+    Repository {
+        typed: String,
+        revision: Option<String>,
+    },
+}
+
+/// How much of it is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    #[default]
+    Whole,
+    /// Only these files, by path or pattern.
+    Needed(Vec<String>),
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct CreateRequest {
+    pub from: From,
+    pub stage: Stage,
+    pub name: Option<String>,
+    pub tag: Option<String>,
+    pub limits: Limits,
+    pub env: Vec<(ByteText, ByteText)>,
+    pub ignored: Ignored,
+    pub idle_seconds: Option<u64>,
+    pub ttl_seconds: Option<u64>,
+    pub auto_checkpoint: AutoCheckpoint,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Created {
+    pub sandbox: SandboxId,
+    pub base: BaseId,
+    pub commit: Option<String>,
+    pub notes: Vec<String>,
+}
+
+/// Makes a sandbox. Nothing runs in it yet.
+pub fn create(
+    host: &Host,
+    request: &CreateRequest,
+    progress: &mut dyn Progress,
+) -> Result<Created, Error> {
+    crate::run::check_limits(&request.limits)?;
+    crate::run::check_variables(&request.env)?;
+    let (base, source, mut notes) = find_base(host, request, progress)?;
+    notes.extend(base.notes.iter().cloned());
+    fail::point("create:based");
+    let id = SandboxId::random()?;
+    let new = NewSandbox {
+        id,
+        name: request.name.clone(),
+        tag: request.tag.clone(),
+        base: base.id,
+        head: None,
+        expires_us: expiry(request.ttl_seconds),
+        detail: SandboxDetail {
+            source,
+            limits: request.limits.clone(),
+            env: request.env.clone(),
+            ignored: request.ignored,
+            idle_seconds: request.idle_seconds,
+            auto_checkpoint: request.auto_checkpoint,
+            forked_from: None,
+            ended: None,
+            mounted: Vec::new(),
+        },
+    };
+    make(host, &[new], "create")?;
+    Ok(Created {
+        sandbox: id,
+        base: base.id,
+        commit: base.commit,
+        notes,
+    })
+}
+
+/// Intent, directories, result: all of them or none.
+pub(super) fn make(host: &Host, new: &[NewSandbox], verb: &str) -> Result<(), Error> {
+    host.store.insert_sandboxes(new)?;
+    fail::point(&format!("{verb}:recorded"));
+    let ids: Vec<SandboxId> = new.iter().map(|sandbox| sandbox.id).collect();
+    let made = (|| {
+        for id in &ids {
+            let path = host.home.sandbox(*id);
+            std::fs::DirBuilder::new()
+                .mode(0o700)
+                .create(&path)
+                .map_err(|source| Error::MakeWorkspace {
+                    what: "make",
+                    path,
+                    source,
+                })?;
+        }
+        fail::point(&format!("{verb}:made"));
+        Ok(host.store.sandboxes_made(&ids)?)
+    })();
+    if made.is_err() {
+        for id in ids {
+            // What resists is found by `recover`: its maker is this process, and it ends.
+            let _ = std::fs::remove_dir(host.home.sandbox(id));
+            let _ = host.store.remove_sandbox(id);
+        }
+    }
+    made
+}
+
+pub(super) fn expiry(ttl_seconds: Option<u64>) -> Option<i64> {
+    let span = i64::try_from(ttl_seconds?).ok()?.checked_mul(1_000_000)?;
+    now_us().checked_add(span)
+}
+
+fn find_base(
+    host: &Host,
+    request: &CreateRequest,
+    progress: &mut dyn Progress,
+) -> Result<(Base, String, Vec<String>), Error> {
+    let (home, store) = (&host.home, &host.store);
+    let mut notes = Vec::new();
+    let (base, source) = match &request.from {
+        From::Empty => (base::empty(home, store)?, "nothing".to_owned()),
+        From::Repository { typed, revision } => {
+            let typed = source::parse(typed)?;
+            let text = typed.source.text();
+            match (&typed.source, revision) {
+                (Source::Path(path), None) => {
+                    crate::workspace::open_folder(home, path)?;
+                    (base::snapshot(home, store, path, progress)?, text)
+                }
+                _ => {
+                    let resolved =
+                        mirror::ensure(home, store, &typed, revision.as_deref(), progress)?;
+                    notes.extend(resolved.notes.iter().cloned());
+                    let text = match revision {
+                        Some(revision) => format!("{text} at {revision}"),
+                        None => text,
+                    };
+                    (base::commit(home, store, &resolved, progress)?, text)
+                }
+            }
+        }
+    };
+    match &request.stage {
+        Stage::Whole => Ok((base, source, notes)),
+        Stage::Needed(files) => {
+            notes.extend(base.notes.iter().cloned());
+            Ok((base::staged(home, store, &base, files)?, source, notes))
+        }
+    }
+}

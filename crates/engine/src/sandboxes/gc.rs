@@ -1,0 +1,295 @@
+//! What is removed, and why: planned first, in one order, and only then done.
+//!
+//! Executions, then clean sandboxes, then those with work in them (their patch is saved before),
+//! then layers, bases and mirrors that nothing stands on. Never what is pinned or in use.
+
+use std::path::PathBuf;
+
+use ringfence_model::sandbox::{EndReason, SandboxState};
+
+use super::recover::{remove_from, strangers};
+use super::{Host, diff, remove, status, stop};
+use crate::clock::now_us;
+use crate::config::{GcSettings, gc_settings};
+use crate::durable::{self, Existing};
+use crate::error::Error;
+use crate::fail;
+use crate::ids::{BaseId, LayerId, MirrorId, SandboxId};
+use crate::lock::FileLock;
+use crate::store::{SandboxRecord, SourceState};
+
+/// BOUND: under pressure, what was used this recently is in use.
+const IN_USE_SECONDS: u64 = 600;
+
+/// One thing to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    pub what: What,
+    pub why: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    Stop(SandboxId),
+    /// Nothing in it differs from its base.
+    RemoveClean(SandboxId),
+    /// Its patch is saved first.
+    RemoveDirty(SandboxId),
+    RemoveLayer(LayerId),
+    RemoveBase(BaseId),
+    RemoveMirror(MirrorId),
+    /// A directory that no row knows.
+    RemoveStranger(PathBuf),
+}
+
+impl What {
+    /// For a person.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Stop(id) => format!("stop the execution of sandbox {id}"),
+            Self::RemoveClean(id) => format!("remove sandbox {id}"),
+            Self::RemoveDirty(id) => format!("save the patch of sandbox {id}, then remove it"),
+            Self::RemoveLayer(id) => format!("remove layer {id}"),
+            Self::RemoveBase(id) => format!("remove base {id}"),
+            Self::RemoveMirror(id) => format!("remove mirror {id}"),
+            Self::RemoveStranger(path) => format!("remove `{}`", path.display()),
+        }
+    }
+
+    /// For a program.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Stop(_) => "stop",
+            Self::RemoveClean(_) => "remove_sandbox",
+            Self::RemoveDirty(_) => "save_and_remove_sandbox",
+            Self::RemoveLayer(_) => "remove_layer",
+            Self::RemoveBase(_) => "remove_base",
+            Self::RemoveMirror(_) => "remove_mirror",
+            Self::RemoveStranger(_) => "remove_directory",
+        }
+    }
+}
+
+/// What there is to do now.
+pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
+    let settings = gc_settings(&host.home)?;
+    let pressure = pressure(host, &settings);
+    let mut actions = Vec::new();
+    let mut clean = Vec::new();
+    let mut dirty = Vec::new();
+    let mut staying = Vec::new();
+    let sandboxes = host.store.sandboxes()?;
+    for record in &sandboxes {
+        let seen = status::look(host, record.clone())?;
+        let running = FileLock::is_held(&host.places(record.id).lock())?;
+        let idle = age(record.used_us);
+        let used = seen.execution.is_some_and(|e| e.execs > 0);
+        if running && !used && past(idle, settings.idle_seconds) {
+            actions.push(Action {
+                what: What::Stop(record.id),
+                why: format!("asked nothing for {}", span(idle)),
+            });
+        }
+        match removable(record, running, idle, &settings, pressure) {
+            None => staying.push(record),
+            Some(why) => {
+                let empty = record.head.is_none() && !seen.unsealed;
+                let broken = matches!(seen.state, status::SeenState::Broken { .. });
+                if broken {
+                    // Its work cannot be saved: a person decides.
+                    staying.push(record);
+                } else if empty {
+                    clean.push(Action {
+                        what: What::RemoveClean(record.id),
+                        why,
+                    });
+                } else {
+                    dirty.push(Action {
+                        what: What::RemoveDirty(record.id),
+                        why,
+                    });
+                }
+            }
+        }
+    }
+    actions.append(&mut clean);
+    actions.append(&mut dirty);
+    for layer in remove::unused_layers(host)? {
+        actions.push(Action {
+            what: What::RemoveLayer(layer),
+            why: "nothing stands on it".to_owned(),
+        });
+    }
+    caches(host, &staying, &settings, pressure, &mut actions)?;
+    for path in strangers(host)? {
+        actions.push(Action {
+            what: What::RemoveStranger(path),
+            why: "no row knows it".to_owned(),
+        });
+    }
+    Ok(actions)
+}
+
+/// Does one of them; gives where a patch was saved.
+pub fn act(host: &Host, action: &Action) -> Result<Option<PathBuf>, Error> {
+    match &action.what {
+        What::Stop(id) => {
+            let _shaping = host.shape(*id)?;
+            stop::end(host, *id, EndReason::Idle)?;
+            fail::point("gc:stopped");
+        }
+        What::RemoveClean(id) => remove::remove(host, &host.store.sandbox(*id)?)?,
+        What::RemoveDirty(id) => {
+            let record = host.store.sandbox(*id)?;
+            let saved = save(host, &record)?;
+            fail::point("gc:saved");
+            remove::remove(host, &record)?;
+            return Ok(Some(saved));
+        }
+        What::RemoveLayer(id) => {
+            if host.store.remove_layer(*id)? {
+                fail::point("gc:forgot");
+                remove_from(&host.home.layers(), id.as_str())?;
+            }
+        }
+        What::RemoveBase(id) => crate::base::forget(&host.home, &host.store, *id)?,
+        What::RemoveMirror(id) => crate::mirror::forget(&host.home, &host.store, *id)?,
+        What::RemoveStranger(path) => {
+            if let (Some(parent), Some(name)) = (
+                path.parent(),
+                path.file_name().and_then(|name| name.to_str()),
+            ) {
+                remove_from(parent, name)?;
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Writes the patch of a sandbox beside the bundles, synced.
+fn save(host: &Host, record: &SandboxRecord) -> Result<PathBuf, Error> {
+    let changes = diff::diff(host, record.id, None)?;
+    let directory = host.home.root().join("saved");
+    std::fs::create_dir_all(&directory).map_err(|source| Error::WriteFile {
+        path: directory.clone(),
+        source,
+    })?;
+    let path = directory.join(format!("{}.patch", record.id));
+    let mut patch = Vec::new();
+    changes.render(&mut patch)?;
+    durable::write_synced(&path, &patch, Existing::Replace)?;
+    Ok(path)
+}
+
+fn removable(
+    record: &SandboxRecord,
+    running: bool,
+    idle: u64,
+    settings: &GcSettings,
+    pressure: Option<u64>,
+) -> Option<String> {
+    if record.pinned || record.intent.is_some() || record.state == SandboxState::Making {
+        return None;
+    }
+    if record.expires_us.is_some_and(|at| at <= now_us()) {
+        return Some("past its time".to_owned());
+    }
+    if running {
+        return None;
+    }
+    if past(idle, settings.age_seconds) {
+        return Some(format!("not used for {}", span(idle)));
+    }
+    if let Some(free) = pressure
+        && idle >= IN_USE_SECONDS
+    {
+        return Some(format!(
+            "only {} are free on the disk",
+            ringfence_model::limits::HumanBytes(free)
+        ));
+    }
+    None
+}
+
+/// Bases and mirrors that nothing stands on.
+fn caches(
+    host: &Host,
+    staying: &[&SandboxRecord],
+    settings: &GcSettings,
+    pressure: Option<u64>,
+    actions: &mut Vec<Action>,
+) -> Result<(), Error> {
+    let why = |used_us: i64| {
+        let idle = age(used_us);
+        if past(idle, settings.cache_age_seconds) {
+            Some(format!("nothing stands on it, not used for {}", span(idle)))
+        } else if pressure.is_some() && idle >= IN_USE_SECONDS {
+            Some("nothing stands on it, and the disk is nearly full".to_owned())
+        } else {
+            None
+        }
+    };
+    let bases = host.store.bases()?;
+    let leaving: Vec<LayerId> = remove::unused_layers(host)?;
+    let layers = host.store.layers()?;
+    let mut kept: Vec<BaseId> = staying.iter().map(|record| record.base).collect();
+    kept.extend(
+        layers
+            .iter()
+            .filter(|layer| !leaving.contains(&layer.id))
+            .map(|layer| layer.base)
+            .filter(|base| staying.iter().any(|record| record.base == *base)),
+    );
+    // A staged base needs the whole one to know what it conceals.
+    for base in &bases {
+        if kept.contains(&base.id) {
+            kept.extend(crate::base::stage_of(base));
+        }
+    }
+    let mut kept_mirrors = Vec::new();
+    for base in &bases {
+        let stands = kept.contains(&base.id);
+        match why(base.used_us).filter(|_| !stands && base.state == SourceState::Ready) {
+            Some(why) => actions.push(Action {
+                what: What::RemoveBase(base.id),
+                why,
+            }),
+            None => kept_mirrors.extend(base.mirror),
+        }
+    }
+    for mirror in host.store.mirrors()? {
+        if let Some(why) = why(mirror.used_us).filter(|_| !kept_mirrors.contains(&mirror.id)) {
+            actions.push(Action {
+                what: What::RemoveMirror(mirror.id),
+                why,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Free bytes where they are too few.
+fn pressure(host: &Host, settings: &GcSettings) -> Option<u64> {
+    let stat = rustix::fs::statvfs(host.home.root()).ok()?;
+    let free = stat.f_bavail * stat.f_frsize;
+    settings.free_bytes.filter(|least| free < *least)?;
+    Some(free)
+}
+
+fn past(idle: u64, bound: Option<u64>) -> bool {
+    bound.is_some_and(|bound| idle >= bound)
+}
+
+fn age(used_us: i64) -> u64 {
+    u64::try_from((now_us() - used_us) / 1_000_000).unwrap_or(0)
+}
+
+/// A span of time, for a person.
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}

@@ -1,0 +1,104 @@
+//! The truth about sandboxes: what the store says, held against processes and directories.
+
+use ringfence_model::sandbox::{Described, Purpose, SandboxState};
+
+use super::{Host, seal};
+use crate::clock::now_us;
+use crate::error::Error;
+use crate::ids::{BaseId, LayerId};
+use crate::keeper::Line;
+use crate::lock::FileLock;
+use crate::store::SandboxRecord;
+
+/// A sandbox as it is.
+#[derive(Debug)]
+pub struct Seen {
+    pub record: SandboxRecord,
+    pub state: SeenState,
+    /// What the keeper says.
+    pub execution: Option<Described>,
+    /// Sealed layers under the top.
+    pub depth: usize,
+    /// Something was written since the last seal.
+    pub unsealed: bool,
+    pub checkpoints: usize,
+}
+
+/// Where it is in its life, and whether it is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeenState {
+    Is(SandboxState),
+    /// A part of its workspace is not there any more.
+    Broken {
+        missing: String,
+    },
+}
+
+impl SeenState {
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Is(state) => state.as_str(),
+            Self::Broken { .. } => "broken",
+        }
+    }
+}
+
+/// Looks at one sandbox.
+pub fn look(host: &Host, record: SandboxRecord) -> Result<Seen, Error> {
+    let places = host.places(record.id);
+    let held = FileLock::is_held(&places.lock())?;
+    let execution = if held {
+        Line::connect(&places, Purpose::Rule, None)
+            .and_then(|mut line| line.describe())
+            .ok()
+    } else {
+        None
+    };
+    let state = match missing(host, &record)? {
+        Some(missing) => SeenState::Broken { missing },
+        None => SeenState::Is(match record.state {
+            SandboxState::Running if !held => SandboxState::Lost,
+            state if !held && record.expires_us.is_some_and(|at| at <= now_us()) => match state {
+                SandboxState::Making => state,
+                _ => SandboxState::Expired,
+            },
+            state => state,
+        }),
+    };
+    Ok(Seen {
+        execution,
+        depth: host.store.stack(record.head).map_or(0, |stack| stack.len()),
+        unsealed: !seal::is_empty(&places.upper()),
+        checkpoints: host.store.checkpoints(record.id)?.len(),
+        state,
+        record,
+    })
+}
+
+/// The first part of a workspace that is not where it should be.
+pub fn missing(host: &Host, record: &SandboxRecord) -> Result<Option<String>, Error> {
+    if record.state == SandboxState::Making {
+        return Ok(None);
+    }
+    if !host.home.sandbox(record.id).is_dir() {
+        return Ok(Some(format!("its directory `sandboxes/{}`", record.id)));
+    }
+    missing_below(host, record.base, record.head)
+}
+
+/// The same for what lies below the top.
+pub fn missing_below(
+    host: &Host,
+    base: BaseId,
+    head: Option<LayerId>,
+) -> Result<Option<String>, Error> {
+    if !host.home.base(base).join("workspace").is_dir() {
+        return Ok(Some(format!("its base `bases/{base}`")));
+    }
+    let gone = host
+        .store
+        .stack(head)?
+        .into_iter()
+        .find(|layer| !host.home.layer(layer.id).is_dir());
+    Ok(gone.map(|layer| format!("its layer `layers/{}`", layer.id)))
+}

@@ -1,0 +1,96 @@
+//! Ending an execution, and starting another one on the same workspace.
+
+use ringfence_model::sandbox::{EndReason, Purpose, SandboxState};
+
+use super::Host;
+use super::open::{Lost, open_line};
+use crate::error::Error;
+use crate::fail;
+use crate::ids::SandboxId;
+use crate::keeper::{EndAnswer, Line, LineError};
+use crate::lock::FileLock;
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    pub incarnation: u64,
+    pub notes: Vec<String>,
+}
+
+/// Ends the execution; gives how many processes ended with it.
+pub fn stop(host: &Host, id: SandboxId) -> Result<u64, Error> {
+    let _shaping = host.shape(id)?;
+    fail::point("stop:locked");
+    let processes = end(host, id, EndReason::Asked)?;
+    fail::point("stop:ended");
+    // Nothing ran: stopped all the same, until somebody resumes it.
+    for state in [SandboxState::Ready, SandboxState::Lost] {
+        host.store.set_state(id, state, SandboxState::Stopped)?;
+    }
+    Ok(processes)
+}
+
+/// Starts an execution where there is none.
+pub fn resume(host: &Host, id: SandboxId) -> Result<Resumed, Error> {
+    let opened = open_line(host, id, Lost::Replace, None)?;
+    Ok(Resumed {
+        incarnation: opened.line.incarnation(),
+        notes: opened.notes,
+    })
+}
+
+/// Ends whatever executes; nothing is as good.
+///
+/// INVARIANT: the caller holds `shaping`.
+pub(super) fn end(host: &Host, id: SandboxId, reason: EndReason) -> Result<u64, Error> {
+    let places = host.places(id);
+    if !FileLock::is_held(&places.lock())? {
+        host.store
+            .set_state(id, SandboxState::Running, SandboxState::Lost)?;
+        return Ok(0);
+    }
+    let ended = Line::connect(&places, Purpose::Rule, None).and_then(|mut line| line.end(reason));
+    let processes = match ended {
+        Ok(EndAnswer::Ended { processes }) => processes,
+        Ok(EndAnswer::Busy) => 0,
+        // It went by itself, or it does not answer: then it is told in the one way that is left.
+        Err(LineError::Connect(_) | LineError::Talk(_)) => {
+            kill_keeper(host, id)?;
+            0
+        }
+        Err(error) => return Err(error.into()),
+    };
+    // The keeper lets go of its lock with its last breath.
+    let gone = FileLock::wait(&places.lock(), || {})?;
+    drop(gone);
+    host.store
+        .set_state(id, SandboxState::Running, SandboxState::Lost)?;
+    Ok(processes)
+}
+
+/// A keeper that holds its lock and does not talk is killed; the kernel ends what it kept.
+fn kill_keeper(host: &Host, id: SandboxId) -> Result<(), Error> {
+    let Some(keeper) = host.store.sandbox(id)?.keeper else {
+        return Ok(());
+    };
+    if !keeper.is_alive() {
+        return Ok(());
+    }
+    if let Some(pid) = i32::try_from(keeper.pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+    {
+        // Gone already is as good.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    Ok(())
+}
+
+/// Ends all that have a tag; gives their ids.
+pub fn stop_tagged(host: &Host, tag: &str) -> Result<Vec<SandboxId>, Error> {
+    let found = host.store.sandboxes_tagged(tag)?;
+    for record in &found {
+        stop(host, record.id)?;
+    }
+    Ok(found.into_iter().map(|record| record.id).collect())
+}
