@@ -3,15 +3,21 @@
 pub mod completions;
 pub mod diff;
 pub mod doctor;
+pub mod gc;
+pub mod keep;
+mod limits;
 pub mod list;
 pub mod logs;
 pub mod rm;
 pub mod run;
+pub mod sandbox;
 pub mod show;
+pub mod status;
 
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
 use ringfence_engine::sandbox::sweep;
+use ringfence_engine::sandboxes::Host;
 use ringfence_engine::store::{Store, recover};
 
 /// The home and its store, with what was lost meanwhile already said so.
@@ -25,4 +31,27 @@ fn open() -> Result<(Home, Store), Error> {
         }
     }
     Ok((home, store))
+}
+
+/// The home, its store and this program, as they are.
+fn host() -> Result<Host, Error> {
+    let home = Home::open(None)?;
+    let store = Store::open(&home)?;
+    let program = std::env::current_exe().map_err(|source| Error::ReadFile {
+        path: "/proc/self/exe".into(),
+        source,
+    })?;
+    Ok(Host {
+        home,
+        store,
+        program,
+    })
+}
+
+/// The same, with what a dead process left half done already settled.
+fn open_host() -> Result<Host, Error> {
+    let host = host()?;
+    // As above: what cannot be settled now is settled later, and its own command says why.
+    let _ = ringfence_engine::sandboxes::recover::recover(&host);
+    Ok(host)
 }

@@ -29,8 +29,16 @@ enum Command {
     Diff(commands::diff::Diff),
     Logs(commands::logs::Logs),
     Rm(commands::rm::Rm),
+    Sandbox(commands::sandbox::Sandbox),
+    Status(commands::status::Status),
+    Gc(commands::gc::Gc),
+    Du(commands::gc::Du),
     Doctor(commands::doctor::Doctor),
     Completions(commands::completions::Completions),
+    #[command(hide = true)]
+    Keep(commands::keep::Keep),
+    #[command(hide = true)]
+    Settle(commands::keep::Settle),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +50,12 @@ fn main() -> ExitCode {
         Command::Diff(command) => command.run(),
         Command::Logs(command) => command.run(),
         Command::Rm(command) => command.run(),
+        Command::Sandbox(command) => command.run(),
+        Command::Status(command) => command.run(),
+        Command::Gc(command) => command.run(),
+        Command::Du(command) => command.run(),
+        Command::Keep(command) => command.run(),
+        Command::Settle(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => command.run(),
     };

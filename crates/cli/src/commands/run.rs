@@ -16,12 +16,11 @@ use ringfence_engine::workspace::{Ignored, View};
 use ringfence_jail::signals::Signals;
 use ringfence_jail::terminal::RawMode;
 use ringfence_model::ByteText;
-use ringfence_model::limits::{
-    HumanBytes, Limits, QuantityError, parse_duration_seconds, parse_size,
-};
+use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
 use ringfence_model::wire::WindowSize;
 
+use super::limits::{LimitArgs, VariableArgs};
 use super::open;
 use crate::console::{Live, Passing, window_size};
 use crate::text::{clean, clean_json};
@@ -41,42 +40,13 @@ pub struct Run {
     /// A name for this run
     #[arg(long)]
     name: Option<String>,
-    /// Stop after this long, e.g. `90s`, `30m`, `2h`, `none`
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    timeout: Option<Quantity>,
-    /// Memory for all processes together, e.g. `4G`, `none`
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    memory: Option<Quantity>,
-    /// How many processes and threads there may be
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(4..=1_000_000))]
-    pids: Option<u64>,
-    /// What may be written to the workspace, e.g. `10G`, `none`
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    disk: Option<Quantity>,
-    /// How many files may be made in the workspace, e.g. `5000`, `none`
-    #[arg(long, value_name = "N", value_parser = size)]
-    inodes: Option<Quantity>,
-    /// Processor time of all processes together, e.g. `10m`
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    cpu_time: Option<Quantity>,
-    /// How many files each process may have open
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
-    open_files: Option<u64>,
-    /// How large a single file may grow, e.g. `1G`, `none`
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    file_size: Option<Quantity>,
-    /// How much the command may print, e.g. `100M`, `none`
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    output: Option<Quantity>,
+    #[command(flatten)]
+    limits: LimitArgs,
     /// Refuse to start where a limit can only be watched on this host
     #[arg(long)]
     require_hard: bool,
-    /// Set an environment variable inside
-    #[arg(long, value_name = "K=V", value_parser = parse_variable)]
-    env: Vec<(ByteText, ByteText)>,
-    /// Pass an environment variable of the host
-    #[arg(long, value_name = "K")]
-    pass_env: Vec<String>,
+    #[command(flatten)]
+    variables: VariableArgs,
     /// Make paths absent inside: `.env*` anywhere, `conf/key`, `secrets/**`
     #[arg(long, value_name = "GLOB")]
     hide: Vec<String>,
@@ -98,25 +68,6 @@ pub struct Run {
     /// The command and its arguments; `--` before it keeps its options from being taken for ours
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-}
-
-/// A bound as it was typed: a number, or `none`.
-#[derive(Clone, Copy, Debug)]
-struct Quantity(Option<u64>);
-
-fn size(text: &str) -> Result<Quantity, QuantityError> {
-    parse_size(text).map(Quantity)
-}
-
-fn duration(text: &str) -> Result<Quantity, QuantityError> {
-    parse_duration_seconds(text).map(Quantity)
-}
-
-fn parse_variable(text: &str) -> Result<(ByteText, ByteText), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
-        _ => Err(format!("`{text}` is not of the form K=V")),
-    }
 }
 
 impl Run {
@@ -187,16 +138,7 @@ impl Run {
             Some(folder) => folder.clone(),
             None => std::env::current_dir()?,
         };
-        let mut env = self.env.clone();
-        for key in &self.pass_env {
-            match std::env::var_os(key) {
-                Some(value) => env.push((key.as_str().into(), ByteText(value.into_vec()))),
-                None => eprintln!(
-                    "warning: `{}` is not set here and cannot be passed",
-                    clean(key)
-                ),
-            }
-        }
+        let mut env = self.variables.variables();
         if interactive
             && let Some(term) = std::env::var_os("TERM")
             && !env.iter().any(|(key, _)| key.as_bytes() == b"TERM")
@@ -211,7 +153,7 @@ impl Run {
         Ok(RunRequest {
             argv: self.argv(),
             name: self.name.clone(),
-            limits: self.limits(),
+            limits: self.limits.limits(),
             require_hard: self.require_hard,
             env,
             view: View {
@@ -252,38 +194,6 @@ impl Run {
         }
         let line: Vec<&[u8]> = self.command.iter().map(|word| word.as_bytes()).collect();
         vec![shell.into(), "-c".into(), ByteText(line.join(&b' '))]
-    }
-
-    fn limits(&self) -> Limits {
-        let mut limits = Limits::for_host(ringfence_jail::total_memory_bytes());
-        if let Some(Quantity(time)) = self.timeout {
-            limits.time_seconds = time;
-        }
-        if let Some(Quantity(memory)) = self.memory {
-            limits.memory_bytes = memory;
-        }
-        if let Some(pids) = self.pids {
-            limits.processes = pids;
-        }
-        if let Some(Quantity(disk)) = self.disk {
-            limits.disk_bytes = disk;
-        }
-        if let Some(Quantity(inodes)) = self.inodes {
-            limits.disk_inodes = inodes;
-        }
-        if let Some(Quantity(cpu)) = self.cpu_time {
-            limits.cpu_seconds = cpu;
-        }
-        if let Some(files) = self.open_files {
-            limits.open_files = files;
-        }
-        if let Some(Quantity(size)) = self.file_size {
-            limits.file_bytes = size;
-        }
-        if let Some(Quantity(output)) = self.output {
-            limits.output_bytes = output;
-        }
-        limits
     }
 }
 

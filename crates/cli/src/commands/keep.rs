@@ -1,0 +1,65 @@
+//! `ringfence keep` and `ringfence settle`: this program as the keeper of a sandbox, and as the one
+//! that does what can wait. Started by other commands, not by people.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use ringfence_engine::error::Error;
+use ringfence_engine::ids::SandboxId;
+use ringfence_engine::keeper::{Ready, keep, say};
+use ringfence_engine::sandboxes::settle::settle;
+
+use super::{host, open_host};
+
+/// Keep a sandbox
+#[derive(Debug, Args)]
+pub struct Keep {
+    sandbox: SandboxId,
+}
+
+impl Keep {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let told = std::cell::Cell::new(false);
+        let mut up = |ready: &Ready| {
+            told.set(true);
+            // Whoever started this may be gone; the sandbox is kept all the same.
+            let _ = say(ready, &mut std::io::stdout());
+        };
+        let kept = host().and_then(|host| keep(&host.home, &host.store, self.sandbox, &mut up));
+        match kept {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) if told.get() => Err(error.into()),
+            Err(error) => {
+                up(&failed(&error));
+                Ok(ExitCode::FAILURE)
+            }
+        }
+    }
+}
+
+fn failed(error: &Error) -> Ready {
+    let mut chain = vec![error.to_string()];
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        chain.push(cause.to_string());
+        source = cause.source();
+    }
+    Ready::Failed {
+        exit_code: error.kind().exit_code(),
+        chain,
+        hint: error.hint(),
+    }
+}
+
+/// Do what can wait
+#[derive(Debug, Args)]
+pub struct Settle {
+    sandbox: SandboxId,
+}
+
+impl Settle {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        settle(&open_host()?, self.sandbox)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
