@@ -55,6 +55,12 @@ pub enum Stream {
     Stderr,
 }
 
+/// Whether a message is the one that is waited for.
+enum Found<T> {
+    It(T),
+    Another(Message),
+}
+
 /// One connection to one guest.
 #[derive(Debug)]
 pub struct Client {
@@ -100,8 +106,8 @@ impl Client {
         wire::encode(&mut frame, Kind::Request, 0, &json);
         self.write(&frame)?;
         self.wait_for(|message| match message {
-            Message::Answer(answer) => Ok(answer),
-            other => Err(other),
+            Message::Answer(answer) => Found::It(answer),
+            other => Found::Another(other),
         })
     }
 
@@ -114,8 +120,8 @@ impl Client {
     /// Waits for the answer to a request.
     pub fn answer_to(&mut self, stream: u32) -> Result<Reply, ClientError> {
         let reply = self.wait_for(|message| match message {
-            Message::Reply(number, reply) if number == stream => Ok(reply),
-            other => Err(other),
+            Message::Reply(number, reply) if number == stream => Found::It(reply),
+            other => Found::Another(other),
         })?;
         match reply {
             Reply::Failed(failure) => Err(failure.into()),
@@ -124,18 +130,15 @@ impl Client {
     }
 
     /// Waits for a message of a kind; what else comes meanwhile is kept.
-    fn wait_for<T>(
-        &mut self,
-        wanted: impl Fn(Message) -> Result<T, Message>,
-    ) -> Result<T, ClientError> {
+    fn wait_for<T>(&mut self, wanted: impl Fn(Message) -> Found<T>) -> Result<T, ClientError> {
         let deadline = Instant::now() + ANSWER_WITHIN;
         let mut kept = VecDeque::new();
         let result = loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.next(Some(left)) {
                 Ok(Some(message)) => match wanted(message) {
-                    Ok(found) => break Ok(found),
-                    Err(other) => kept.push_back(other),
+                    Found::It(found) => break Ok(found),
+                    Found::Another(other) => kept.push_back(other),
                 },
                 Ok(None) => break Err(ClientError::Silent),
                 Err(error) => break Err(error),

@@ -13,6 +13,7 @@
 
 mod line;
 mod peer;
+mod relay;
 mod serve;
 mod start;
 

@@ -170,6 +170,10 @@ impl Sandbox {
         self.wall
     }
 
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
     /// The host's number of pid 1.
     pub fn pid(&self) -> i32 {
         self.launched.pid()

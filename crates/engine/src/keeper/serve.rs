@@ -6,17 +6,15 @@ use std::time::{Duration, Instant};
 
 use ringfence_jail::signals::Signal;
 use ringfence_model::journal::Event;
-use ringfence_model::outcome::Outcome;
 use ringfence_model::sandbox::{Answer, Call, Described, EndReason, Purpose};
-use ringfence_model::wire::{
-    Exited, Flow, Kind, Notice, OutputMode, Reply, Request, SignalScope, Usage,
-};
+use ringfence_model::wire::{Flow, Reply, Request, SignalScope, Usage};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use super::peer::{HIGH_WATER, LOW_WATER, Peer, Said};
+use super::peer::{Peer, Said};
+use super::relay::{Route, Streamed};
 use crate::attend::Channel as _;
-use crate::client::{ClientError, Message, Stream};
+use crate::client::ClientError;
 use crate::clock::now_us;
 use crate::journal::JournalFile;
 use crate::sandbox::Sandbox;
@@ -51,29 +49,11 @@ pub struct Keeping {
     pub disk: DiskWatch,
     pub patience: Patience,
     listener: UnixListener,
-    peers: BTreeMap<u32, Peer>,
+    pub(super) peers: BTreeMap<u32, Peer>,
     next_peer: u32,
-    routes: BTreeMap<u32, Route>,
-    last_used: Instant,
+    pub(super) routes: BTreeMap<u32, Route>,
+    pub(super) last_used: Instant,
     looked: Instant,
-}
-
-/// Where what belongs to a stream of the guest goes.
-struct Route {
-    peer: u32,
-    stream: u32,
-    what: Streamed,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Streamed {
-    /// A command that its caller attends; it dies with its caller.
-    Exec,
-    /// A command that nobody needs to attend.
-    Background,
-    /// A command whose leader has ended, and what it left running.
-    Leftovers,
-    Other,
 }
 
 impl Keeping {
@@ -234,7 +214,7 @@ impl Keeping {
     }
 
     /// A caller is gone: what it attended ends, what it froze goes on.
-    fn leave(&mut self, number: u32) -> Result<(), ClientError> {
+    pub(super) fn leave(&mut self, number: u32) -> Result<(), ClientError> {
         let Some(peer) = self.peers.remove(&number) else {
             return Ok(());
         };
@@ -392,156 +372,6 @@ impl Keeping {
         })
     }
 
-    /// Passes a request on to the guest, with the guest's numbers in it.
-    fn pass(&mut self, number: u32, stream: u32, request: Request) -> Result<(), ClientError> {
-        let Some(peer) = self.peers.get_mut(&number) else {
-            return Ok(());
-        };
-        let own = |stream: u32| peer.streams.get(&stream).copied().unwrap_or(u32::MAX);
-        let mut what = Streamed::Other;
-        let request = match request {
-            Request::Exec(exec) => {
-                what = match exec.output {
-                    OutputMode::Attached => Streamed::Exec,
-                    OutputMode::Background => Streamed::Background,
-                };
-                // A journal that takes no more is no reason to lose the workspace; the command is
-                // not run.
-                let recorded = self.journal.append(Event::Start {
-                    argv: exec.argv.clone(),
-                });
-                if recorded.and_then(|()| self.journal.flush()).is_err() {
-                    self.leave(number)?;
-                    return Ok(());
-                }
-                Request::Exec(exec)
-            }
-            Request::Signal {
-                exec,
-                signal,
-                scope,
-            } => Request::Signal {
-                exec: own(exec),
-                signal,
-                scope,
-            },
-            Request::Resize { exec, size } => Request::Resize {
-                exec: own(exec),
-                size,
-            },
-            Request::Attach { exec, from } => Request::Attach {
-                exec: own(exec),
-                from,
-            },
-            Request::Detach { exec } => Request::Detach { exec: own(exec) },
-            Request::Unwatch { watch } => Request::Unwatch { watch: own(watch) },
-            // Ours to say.
-            Request::Hello(_)
-            | Request::Prove(_)
-            | Request::Flow { .. }
-            | Request::Freeze
-            | Request::Thaw => {
-                self.leave(number)?;
-                return Ok(());
-            }
-            other => other,
-        };
-        let guest = self.sandbox.client().send(&request)?;
-        self.routes.insert(
-            guest,
-            Route {
-                peer: number,
-                stream,
-                what,
-            },
-        );
-        if let Some(peer) = self.peers.get_mut(&number) {
-            peer.streams.insert(stream, guest);
-        }
-        Ok(())
-    }
-
-    /// Passes on what the guest says.
-    fn route(&mut self, message: Message) -> Result<(), ClientError> {
-        let guest = match &message {
-            Message::Reply(guest, _) | Message::Notice(guest, _) | Message::Data(guest, _, _) => {
-                *guest
-            }
-            Message::Answer(_) => return Err(ClientError::OtherAnswer),
-        };
-        let Some(route) = self.routes.get_mut(&guest) else {
-            return Ok(());
-        };
-        let mut over = false;
-        let (kind, payload) = match &message {
-            Message::Reply(_, reply) => {
-                over = matches!(reply, Reply::Failed(_));
-                (Kind::Reply, serde_json::to_vec(reply))
-            }
-            Message::Notice(_, notice) => {
-                match notice {
-                    Notice::Exited(exited) => {
-                        route.what = Streamed::Leftovers;
-                        // It ended; a journal that cannot say so says nothing more at all.
-                        let _ = self.journal.append(exit_event(exited));
-                        let _ = self.journal.flush();
-                        self.last_used = Instant::now();
-                    }
-                    Notice::Gone => over = true,
-                    _ => {}
-                }
-                (Kind::Notice, serde_json::to_vec(notice))
-            }
-            Message::Data(_, Stream::Stdout, bytes) => (Kind::Output, Ok(bytes.clone())),
-            Message::Data(_, Stream::Stderr, bytes) => (Kind::ErrorOutput, Ok(bytes.clone())),
-            Message::Answer(_) => return Ok(()),
-        };
-        let payload = payload.expect("plain data always serialises");
-        if let Some(peer) = self.peers.get_mut(&route.peer) {
-            peer.send(kind, route.stream, &payload);
-            if over {
-                peer.streams.remove(&route.stream);
-            }
-        }
-        if over {
-            self.routes.remove(&guest);
-        }
-        Ok(())
-    }
-
-    /// Commands whose caller does not read wait; everybody else goes on.
-    fn flow(&mut self) -> Result<(), ClientError> {
-        let mut turns = Vec::new();
-        for peer in self.peers.values_mut() {
-            let flow = if !peer.held && peer.waiting() > HIGH_WATER {
-                Flow::Held
-            } else if peer.held && peer.waiting() < LOW_WATER {
-                Flow::Free
-            } else {
-                continue;
-            };
-            peer.held = flow == Flow::Held;
-            turns.extend(peer.streams.values().map(|&guest| (guest, flow)));
-        }
-        for (guest, flow) in turns {
-            self.flow_of(guest, flow)?;
-        }
-        Ok(())
-    }
-
-    fn flow_of(&mut self, guest: u32, flow: Flow) -> Result<(), ClientError> {
-        let is_exec = self
-            .routes
-            .get(&guest)
-            .is_some_and(|route| route.what != Streamed::Other);
-        if is_exec {
-            self.sandbox
-                .client()
-                .send(&Request::Flow { exec: guest, flow })?;
-        }
-        Ok(())
-    }
-
     /// Ends what is idle or past its time, and what wrote too much while nobody attended it.
     fn watch(&mut self) -> Result<Option<End>, ClientError> {
         let used = self
@@ -582,23 +412,4 @@ impl Keeping {
 /// What runs inside beside pid 1 and its wardens.
 fn agents(usage: &Usage) -> u64 {
     usage.processes.saturating_sub(1 + usage.wardens)
-}
-
-fn exit_event(exited: &Exited) -> Event {
-    let outcome = if exited.not_started.is_some() {
-        Outcome::NotStarted
-    } else if exited.bound.is_some() {
-        Outcome::TimedOut
-    } else if exited.signal.is_some() {
-        Outcome::Signaled
-    } else {
-        Outcome::Exited
-    };
-    Event::Exit {
-        outcome,
-        code: exited.code,
-        signal: exited.signal,
-        duration_ms: exited.duration_ms,
-        leftovers: exited.leftovers.len() as u64,
-    }
 }

@@ -60,13 +60,12 @@ pub fn recover(host: &Host) -> Result<Recovered, Error> {
             continue;
         }
         // Whoever works on it holds the lock.
-        if let Some(_shaping) = FileLock::take(&places.shaping())? {
-            if let Ok(now) = host.store.sandbox(id)
-                && now.intent.is_some()
-            {
-                settle_intent(host, &now)?;
-                recovered.settled.push(id);
-            }
+        if let Some(_shaping) = FileLock::take(&places.shaping())?
+            && let Ok(now) = host.store.sandbox(id)
+            && now.intent.is_some()
+        {
+            settle_intent(host, &now)?;
+            recovered.settled.push(id);
         }
     }
     Ok(recovered)
