@@ -271,7 +271,7 @@ impl Error {
             Self::NotBelow { .. } => {
                 "`ringfence sandbox checkpoints` shows which ones it came from"
             }
-            Self::NoCommand => "say what to run after `--`, or `--shell` for a shell",
+            Self::NoCommand => "say what to run after `--`; `ringfence run --shell` and `ringfence sandbox shell` open a shell",
             Self::TooLittleMemory { .. } => "sizes are in bytes unless a unit follows: `512M`",
             Self::NoFolder(_) => "give an existing folder with `--repo`",
             Self::FolderHoldsHome { .. } => {

@@ -24,9 +24,11 @@
 //! └── sandboxes/<sandbox>/
 //!     ├── top/            `upper`, which is written (as a layer), and overlayfs's `work`
 //!     ├── lock            held by the keeper for as long as it lives
-//!     ├── write           held by whoever changes the workspace
+//!     ├── shaping         held by whoever changes layers, or starts or ends an execution
+//!     ├── writing         held by whoever may change files
 //!     ├── socket          where the keeper is spoken to
-//!     └── audit.jsonl     its journal
+//!     ├── keeper.log      what the keeper could not say otherwise
+//!     └── audit-N.jsonl   the journal of execution N
 //! ```
 //!
 //! INVARIANT: the home belongs to us and nobody else can write it, so that paths inside it can be
