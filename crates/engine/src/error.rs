@@ -200,7 +200,31 @@ pub enum Error {
     Wait(#[source] io::Error),
 }
 
+impl ErrorKind {
+    /// For a program.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::NotFound => "not_found",
+            Self::Conflict => "conflict",
+            Self::Denied => "denied",
+            Self::Unavailable => "unavailable",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 impl Error {
+    /// What it is, for a program: its own word where it has one, else its kind.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::RuntimeLost { .. } => "runtime_lost",
+            Self::Expired(_) => "expired",
+            Self::WorkspaceBroken { .. } => "broken",
+            _ => self.kind().as_str(),
+        }
+    }
+
     /// Whose move it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -271,7 +295,9 @@ impl Error {
             Self::NotBelow { .. } => {
                 "`ringfence sandbox checkpoints` shows which ones it came from"
             }
-            Self::NoCommand => "say what to run after `--`; `ringfence run --shell` and `ringfence sandbox shell` open a shell",
+            Self::NoCommand => {
+                "say what to run after `--`; `ringfence run --shell` and `ringfence sandbox shell` open a shell"
+            }
             Self::TooLittleMemory { .. } => "sizes are in bytes unless a unit follows: `512M`",
             Self::NoFolder(_) => "give an existing folder with `--repo`",
             Self::FolderHoldsHome { .. } => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-use ringfence_jail::signals::Signal;
+use ringfence_jail::signals::{Signal, Signals};
 use ringfence_model::journal::Event;
 use ringfence_model::sandbox::{Answer, Call, Described, EndReason, Purpose};
 use ringfence_model::wire::{Flow, Reply, Request, SignalScope, Usage};
@@ -48,6 +48,7 @@ pub struct Keeping {
     pub journal: JournalFile,
     pub disk: DiskWatch,
     pub patience: Patience,
+    signals: Option<Signals>,
     listener: UnixListener,
     pub(super) peers: BTreeMap<u32, Peer>,
     next_peer: u32,
@@ -64,6 +65,7 @@ impl Keeping {
         disk: DiskWatch,
         patience: Patience,
         listener: UnixListener,
+        signals: Option<Signals>,
     ) -> Self {
         let now = Instant::now();
         Self {
@@ -72,6 +74,7 @@ impl Keeping {
             journal,
             disk,
             patience,
+            signals,
             listener,
             peers: BTreeMap::new(),
             next_peer: 0,
@@ -161,8 +164,12 @@ impl Keeping {
             PollFd::new(&self.listener, PollFlags::IN),
         ];
         let numbers: Vec<u32> = self.peers.keys().copied().collect();
+        // What there is to wait for beside them comes last.
         for peer in self.peers.values() {
             waits.push(PollFd::from_borrowed_fd(peer.fd(), peer.interest()));
+        }
+        if let Some(signals) = &self.signals {
+            waits.push(PollFd::from_borrowed_fd(signals.fd(), PollFlags::IN));
         }
         match rustix::event::poll(&mut waits, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -374,6 +381,10 @@ impl Keeping {
 
     /// Ends what is idle or past its time, and what wrote too much while nobody attended it.
     fn watch(&mut self) -> Result<Option<End>, ClientError> {
+        // The machine goes down, or a person wants it gone: the same as being asked.
+        if self.signals.as_ref().and_then(Signals::take).is_some() {
+            return self.end(EndReason::Asked, None).map(Some);
+        }
         let used = self
             .peers
             .values()

@@ -12,6 +12,7 @@ use std::time::Duration;
 use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{Holds, Spec, WorkspaceSpec};
+use ringfence_jail::signals::Signals;
 use ringfence_model::ByteText;
 use ringfence_model::journal::Event;
 use ringfence_model::sandbox::{EndReason, SandboxState};
@@ -29,7 +30,7 @@ use crate::ids::{LayerId, SandboxId};
 use crate::journal::JournalFile;
 use crate::lock::{FileLock, LockError};
 use crate::sandbox::{self, Sandbox};
-use crate::store::{Ended, SandboxRecord, Store};
+use crate::store::{Ended, LayerRecord, SandboxRecord, Store};
 use crate::watch::DiskWatch;
 
 /// Where the workspace is inside.
@@ -111,6 +112,7 @@ pub fn keep(
     up: &mut dyn FnMut(&Ready),
 ) -> Result<(), Error> {
     let places = Places::of(home, id);
+    let signals = Signals::hold().map_err(Error::Wait)?;
     // A session of its own: the terminal of whoever started it is not ours.
     let _ = rustix::process::setsid();
     let record = store.sandbox(id)?;
@@ -122,7 +124,7 @@ pub fn keep(
     };
     let incarnation = record.incarnation + 1;
     sandbox::sweep(id.as_str());
-    let mut keeping = begin(home, store, &places, &record, incarnation)?;
+    let mut keeping = begin(home, store, &places, &record, incarnation, signals)?;
     up(&Ready::Up { incarnation });
     let end = keeping.serve();
     // From here on nobody is let in, and what is inside ends.
@@ -150,6 +152,7 @@ fn begin(
     places: &Places,
     record: &SandboxRecord,
     incarnation: u64,
+    signals: Signals,
 ) -> Result<Keeping, Error> {
     let id = record.id;
     let limits = &record.detail.limits;
@@ -173,7 +176,7 @@ fn begin(
     let probes = sandbox.prove(&home.canary())?;
     journal.append(Event::Proof { probes })?;
     journal.flush()?;
-    let disk = DiskWatch::new(&places.upper(), limits)?;
+    let disk = DiskWatch::new(&places.upper(), &LayerRecord::left(&stack, limits))?;
     let listener = listen(places)?;
     store.execution_started(id, incarnation, &mounted)?;
     let patience = Patience {
@@ -187,6 +190,7 @@ fn begin(
         disk,
         patience,
         listener,
+        Some(signals),
     ))
 }
 

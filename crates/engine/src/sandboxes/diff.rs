@@ -57,8 +57,14 @@ impl Diff {
     }
 }
 
-/// What differs from the base, or from a checkpoint that the present state came from.
-pub fn diff(host: &Host, id: SandboxId, from: Option<&str>) -> Result<Diff, Error> {
+/// What differs from the base, or from a checkpoint that the state came from: at present, or at
+/// another checkpoint.
+pub fn diff(
+    host: &Host,
+    id: SandboxId,
+    from: Option<&str>,
+    at: Option<&str>,
+) -> Result<Diff, Error> {
     let places = host.places(id);
     let shaping = FileLock::wait(&places.shaping(), || {})?;
     let record = host.store.sandbox(id)?;
@@ -68,14 +74,18 @@ pub fn diff(host: &Host, id: SandboxId, from: Option<&str>) -> Result<Diff, Erro
             missing,
         });
     }
+    let head = match at {
+        None => record.head,
+        Some(name) => host.store.checkpoint(id, name)?.layer,
+    };
     let mut below: Vec<LayerId> = host
         .store
-        .stack(record.head)?
+        .stack(head)?
         .into_iter()
         .map(|layer| layer.id)
         .collect();
     let mut above: Vec<PathBuf> = Vec::new();
-    let line = if seal::is_empty(&places.upper()) {
+    let line = if at.is_some() || seal::is_empty(&places.upper()) {
         None
     } else {
         above.push(places.upper());

@@ -12,7 +12,7 @@ use crate::ids::SandboxId;
 use crate::keeper::Line;
 use crate::lock::FileLock;
 use crate::output::Spool;
-use crate::store::{AutoCheckpoint, SandboxRecord};
+use crate::store::{AutoCheckpoint, LayerRecord, SandboxRecord};
 use crate::watch::DiskWatch;
 
 pub use super::open::Lost;
@@ -44,7 +44,6 @@ pub struct ExecRequest {
     pub lost: Lost,
     /// Only on this execution.
     pub incarnation: Option<u64>,
-    pub beside: Beside,
 }
 
 /// What came of it.
@@ -58,10 +57,41 @@ pub struct Executed {
     pub spool: Spool,
 }
 
+/// The right to run a command that may change files.
+#[derive(Debug)]
+pub struct Turn {
+    _writing: Option<FileLock>,
+}
+
+/// Waits for one's turn. An interrupt while waiting ends the caller as usual: nothing has begun.
+pub fn turn(
+    host: &Host,
+    id: SandboxId,
+    beside: Beside,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Turn, Error> {
+    // Before anybody waits for a sandbox that is not there.
+    host.store.sandbox(id)?;
+    let path = host.places(id).writing();
+    let writing = match beside {
+        Beside::Share => None,
+        _ if !host.home.sandbox(id).is_dir() => None,
+        Beside::Wait => Some(FileLock::wait(&path, || {
+            tell("waiting for the command that runs in this sandbox");
+        })?),
+        Beside::Refuse => match FileLock::take(&path)? {
+            Some(lock) => Some(lock),
+            None => return Err(Error::SandboxBusy(id.to_string())),
+        },
+    };
+    Ok(Turn { _writing: writing })
+}
+
 /// Runs a command to its end. `tell` is called with what a person should know before it starts.
 pub fn exec(
     host: &Host,
     id: SandboxId,
+    _turn: &Turn,
     request: &ExecRequest,
     inputs: &Inputs<'_>,
     console: &mut dyn Console,
@@ -75,9 +105,6 @@ pub fn exec(
         return Err(Error::NoCommand);
     }
     crate::run::check_variables(&request.env)?;
-    // Before anybody waits for a sandbox that is not there.
-    host.store.sandbox(id)?;
-    let _writing = write(host, id, request.beside, tell)?;
     let opened = open_line(host, id, request.lost, request.incarnation)?;
     for note in &opened.notes {
         tell(note);
@@ -116,26 +143,6 @@ pub fn exec(
     })
 }
 
-/// The right to change files.
-pub(super) fn write(
-    host: &Host,
-    id: SandboxId,
-    beside: Beside,
-    tell: &mut dyn FnMut(&str),
-) -> Result<Option<FileLock>, Error> {
-    let path = host.places(id).writing();
-    match beside {
-        Beside::Share => Ok(None),
-        Beside::Wait => Ok(Some(FileLock::wait(&path, || {
-            tell("waiting for the command that runs in this sandbox");
-        })?)),
-        Beside::Refuse => match FileLock::take(&path)? {
-            Some(lock) => Ok(Some(lock)),
-            None => Err(Error::SandboxBusy(id.to_string())),
-        },
-    }
-}
-
 fn run(
     host: &Host,
     record: &SandboxRecord,
@@ -172,7 +179,8 @@ fn run(
         leftovers: Leftovers::Keep,
     };
     let mut spool = Spool::ends_only();
-    let mut disk = DiskWatch::new(&host.places(record.id).upper(), &limits)?;
+    let left = LayerRecord::left(&host.store.stack(record.head)?, &limits);
+    let mut disk = DiskWatch::new(&host.places(record.id).upper(), &left)?;
     let attended = attend(line, exec, &limits, &mut spool, &mut disk, inputs, console)?;
     Ok((attended, spool))
 }

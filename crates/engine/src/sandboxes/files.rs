@@ -9,7 +9,7 @@ use ringfence_model::wire::{Exec, Leftovers, Notice, OutputMode, Reply, Request,
 use serde_json::Value;
 
 use super::Host;
-use super::exec::{Beside, write};
+use super::exec::{Beside, turn};
 use super::open::{Lost, open_line};
 use crate::attend::Channel as _;
 use crate::client::{ClientError, Message, Stream};
@@ -41,13 +41,12 @@ pub fn tool(
     if json.len() > MAX_REQUEST {
         return Err(Error::ToolRequestTooLarge { most: MAX_REQUEST });
     }
-    host.store.sandbox(id)?;
     let beside = if verb.changes() {
         Beside::Wait
     } else {
         Beside::Share
     };
-    let _writing = write(host, id, beside, &mut |_| {})?;
+    let _turn = turn(host, id, beside, &mut |_| {})?;
     let mut opened = open_line(host, id, lost, None)?;
     let text = capture(&mut opened.line, verb, &json)?;
     host.store.touch_sandbox(id)?;

@@ -168,7 +168,7 @@ pub fn act(host: &Host, action: &Action) -> Result<Option<PathBuf>, Error> {
 
 /// Writes the patch of a sandbox beside the bundles, synced.
 fn save(host: &Host, record: &SandboxRecord) -> Result<PathBuf, Error> {
-    let changes = diff::diff(host, record.id, None)?;
+    let changes = diff::diff(host, record.id, None, None)?;
     let directory = host.home.root().join("saved");
     std::fs::create_dir_all(&directory).map_err(|source| Error::WriteFile {
         path: directory.clone(),

@@ -11,7 +11,7 @@ use crate::fail;
 use crate::ids::{LayerId, SandboxId};
 use crate::keeper::Places;
 use crate::sandbox;
-use crate::store::{Intent, SandboxRecord};
+use crate::store::{BaseKind, Intent, SandboxRecord};
 
 /// Removes a sandbox with its executions, checkpoints and history. Its forks do not notice.
 pub fn remove(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
@@ -28,6 +28,25 @@ pub fn remove(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
         finish(host, record)?;
     }
     sweep_layers(host)?;
+    forget_snapshot(host, record)
+}
+
+/// A folder as it was is nobody else's base; where a fork stands on it, it stays.
+fn forget_snapshot(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
+    let used = host
+        .store
+        .sandboxes()?
+        .iter()
+        .any(|other| other.base == record.base);
+    let layered = host
+        .store
+        .layers()?
+        .iter()
+        .any(|layer| layer.base == record.base);
+    let base = host.store.base(record.base)?;
+    if !used && !layered && base.is_some_and(|base| base.kind == BaseKind::Snapshot) {
+        crate::base::forget(&host.home, &host.store, record.base)?;
+    }
     Ok(())
 }
 

@@ -58,8 +58,15 @@ fn make_durable(host: &Host, layer: &LayerRecord) -> Result<(), Error> {
     if layer.durable || !layer.sealed {
         return Ok(());
     }
-    layers::sync(open(host, layer.id)?.as_fd())?;
-    Ok(host.store.layer_durable(layer.id)?)
+    durable(host, layer.id)
+}
+
+/// Syncs a layer, counts it, and says so.
+fn durable(host: &Host, id: LayerId) -> Result<(), Error> {
+    let tree = open(host, id)?;
+    layers::sync(tree.as_fd())?;
+    let usage = layers::usage(tree.as_fd(), &mut layers::Inodes::default())?;
+    Ok(host.store.layer_durable(id, usage.bytes, usage.inodes)?)
 }
 
 /// One layer in place of a stack: the same is seen, in fewer steps.
@@ -89,9 +96,8 @@ pub fn squash(host: &Host, id: SandboxId, stack: &[LayerRecord]) -> Result<(), E
         parent.as_fd(),
         merged.as_str().as_bytes(),
     )?;
-    layers::sync(open(host, merged)?.as_fd())?;
     host.store.layer_made(merged)?;
-    host.store.layer_durable(merged)?;
+    durable(host, merged)?;
     let _shaping = host.shape(id)?;
     host.store.replace_head(id, head.id, merged)?;
     Ok(())

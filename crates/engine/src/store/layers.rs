@@ -1,5 +1,6 @@
 //! Sealed layers and the names that hold them: checkpoints.
 
+use ringfence_model::limits::Limits;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use super::runs::json;
@@ -18,6 +19,21 @@ pub struct LayerRecord {
     /// Synced: it survives a power cut.
     pub durable: bool,
     pub created_us: i64,
+    /// What it takes of the disk; nothing until it was counted.
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+impl LayerRecord {
+    /// What of the disk bounds sealed layers leave.
+    pub fn left(stack: &[Self], limits: &Limits) -> Limits {
+        let mut left = limits.clone();
+        for layer in stack {
+            left.disk_bytes = left.disk_bytes.map(|n| n.saturating_sub(layer.bytes));
+            left.disk_inodes = left.disk_inodes.map(|n| n.saturating_sub(layer.inodes));
+        }
+        left
+    }
 }
 
 /// A state of a workspace that has a name.
@@ -32,7 +48,8 @@ pub struct CheckpointRecord {
     pub durable: bool,
 }
 
-const LAYER: &str = "SELECT id, base, parent, state = 'sealed', durable, created_us FROM layers";
+const LAYER: &str = "SELECT id, base, parent, state = 'sealed', durable, created_us,
+    coalesce(detail ->> 'bytes', 0), coalesce(detail ->> 'inodes', 0) FROM layers";
 
 impl Store {
     /// In one commit: a layer is about to be made of a sandbox's top.
@@ -155,11 +172,16 @@ impl Store {
         read().map_err(|e| self.read_failed("layers", e))
     }
 
-    pub fn layer_durable(&self, id: LayerId) -> Result<(), StoreError> {
+    /// It is synced, and takes so much of the disk.
+    pub fn layer_durable(&self, id: LayerId, bytes: u64, inodes: u64) -> Result<(), StoreError> {
         let update = || {
             self.acknowledgement()?
-                .prepare_cached("UPDATE layers SET durable = 1 WHERE id = ?1")?
-                .execute([id])
+                .prepare_cached(
+                    "UPDATE layers SET durable = 1,
+                         detail = json_set(detail, '$.bytes', ?2, '$.inodes', ?3)
+                     WHERE id = ?1",
+                )?
+                .execute(params![id, bytes.cast_signed(), inodes.cast_signed()])
         };
         update()
             .map(drop)
@@ -304,5 +326,7 @@ fn decode_layer(row: &Row<'_>) -> Result<LayerRecord, rusqlite::Error> {
         sealed: row.get::<_, i64>(3)? != 0,
         durable: row.get::<_, i64>(4)? != 0,
         created_us: row.get(5)?,
+        bytes: row.get::<_, i64>(6)?.cast_unsigned(),
+        inodes: row.get::<_, i64>(7)?.cast_unsigned(),
     })
 }

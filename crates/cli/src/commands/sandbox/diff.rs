@@ -20,6 +20,9 @@ pub struct Diff {
     /// Since this checkpoint, not since its base
     #[arg(long, value_name = "CHECKPOINT")]
     from: Option<String>,
+    /// At this checkpoint, not at present
+    #[arg(long, value_name = "CHECKPOINT")]
+    at: Option<String>,
     /// Print the list of changes as one JSON object
     #[arg(long)]
     json: bool,
@@ -29,7 +32,7 @@ impl Diff {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let host = open_host()?;
         let id = host.store.find_sandbox(&self.sandbox)?.id;
-        let changes = diff(&host, id, self.from.as_deref())?;
+        let changes = diff(&host, id, self.from.as_deref(), self.at.as_deref())?;
         let mut out = std::io::stdout().lock();
         if self.json {
             let json = serde_json::to_string(&changes.set)?;

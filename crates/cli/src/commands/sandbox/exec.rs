@@ -10,7 +10,8 @@ use anstream::eprintln;
 use clap::Args;
 use ringfence_engine::attend::Inputs;
 use ringfence_engine::client::Stream;
-use ringfence_engine::sandboxes::exec::{Beside, ExecRequest, Executed, Lost, exec};
+use ringfence_engine::error::Error;
+use ringfence_engine::sandboxes::exec::{Beside, ExecRequest, Executed, Lost, exec, turn};
 use ringfence_engine::sandboxes::session;
 use ringfence_jail::signals::Signals;
 use ringfence_jail::terminal::RawMode;
@@ -98,18 +99,33 @@ impl Exec {
             time_seconds: self.timeout.and_then(|Quantity(seconds)| seconds),
             lost: lost(self.replace),
             incarnation: self.incarnation,
-            beside: match (self.shared, self.no_wait) {
-                (true, _) => Beside::Share,
-                (_, true) => Beside::Refuse,
-                _ => Beside::Wait,
-            },
+        };
+        let beside = match (self.shared, self.no_wait) {
+            (true, _) => Beside::Share,
+            (_, true) => Beside::Refuse,
+            _ => Beside::Wait,
         };
         let passing = if self.json {
             Passing::ToStderr
         } else {
             Passing::Through
         };
-        let done = execute(&self.sandbox, request, terminal, passing)?;
+        let done = match execute(&self.sandbox, request, beside, terminal, passing) {
+            Ok(done) => done,
+            Err(error) => {
+                if self.json
+                    && let Some(known) = error.downcast_ref::<Error>()
+                {
+                    let value = json!({ "error": {
+                        "kind": known.word(),
+                        "message": known.to_string(),
+                        "hint": known.hint(),
+                    }});
+                    writeln!(std::io::stdout(), "{}", clean_json(&value.to_string()))?;
+                }
+                return Err(error);
+            }
+        };
         if self.json {
             let attended = &done.attended;
             let text = |stream| {
@@ -154,10 +170,10 @@ impl Shell {
             time_seconds: None,
             lost: lost(self.replace),
             incarnation: None,
-            // Somebody may sit in it for hours.
-            beside: Beside::Share,
         };
-        let done = execute(&self.sandbox, request, terminal, Passing::Through)?;
+        // Somebody may sit in it for hours.
+        let beside = Beside::Share;
+        let done = execute(&self.sandbox, request, beside, terminal, Passing::Through)?;
         Ok(exit_code(&done))
     }
 }
@@ -170,6 +186,7 @@ fn lost(replace: bool) -> Lost {
 fn execute(
     sandbox: &str,
     mut request: ExecRequest,
+    beside: Beside,
     terminal: bool,
     passing: Passing,
 ) -> anyhow::Result<Executed> {
@@ -185,6 +202,9 @@ fn execute(
             request.env.push(("TERM".into(), ByteText(term.into_vec())));
         }
     }
+    let turn = turn(&host, id, beside, &mut |note| {
+        eprintln!("ringfence: {}", clean(note));
+    })?;
     let signals = Signals::hold()?;
     let stdin = std::io::stdin();
     let raw = terminal
@@ -199,7 +219,7 @@ fn execute(
     let mut tell = |note: &str| {
         let _ = write!(std::io::stderr(), "ringfence: {}{end}", clean(note));
     };
-    let done = exec(&host, id, &request, &inputs, &mut console, &mut tell);
+    let done = exec(&host, id, &turn, &request, &inputs, &mut console, &mut tell);
     console.finish();
     drop(raw);
     let done = done?;
