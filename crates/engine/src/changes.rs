@@ -13,6 +13,7 @@
 //! INVARIANT: the base is never written, not even a mode; the modes of the layer that had to be
 //! widened to read it are put back. A path is carried whole or not at all.
 
+mod between;
 mod binary;
 mod content;
 mod deleted;
@@ -38,6 +39,7 @@ use std::os::fd::OwnedFd;
 use ringfence_model::ByteText;
 use ringfence_model::changes::{Change, ChangeKind, ChangeSet, ObjectHash, WhyOmitted};
 
+pub use between::between;
 pub use error::ChangesError;
 pub use handle::Started;
 pub use measure::{Inodes, Usage, measure, measure_apart};

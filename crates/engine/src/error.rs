@@ -169,8 +169,6 @@ pub enum Error {
     BadCheckpointName(String),
     #[error("`{0}` cannot be the name of a session: letters, digits, `-` and `_`")]
     BadSession(String),
-    #[error("the state of sandbox `{sandbox}` did not come from checkpoint `{checkpoint}`")]
-    NotBelow { sandbox: String, checkpoint: String },
     #[error("{count} forks cannot be made at once: at least 1, at most {most}")]
     BadCount { count: usize, most: usize },
     #[error("a request to a tool may have {most} bytes")]
@@ -233,8 +231,7 @@ impl Error {
             | Self::BeingRemoved(_)
             | Self::NotMade(_)
             | Self::Expired(_)
-            | Self::CheckpointTaken { .. }
-            | Self::NotBelow { .. } => ErrorKind::Conflict,
+            | Self::CheckpointTaken { .. } => ErrorKind::Conflict,
             Self::Lock(LockError::HeldFile { .. }) => ErrorKind::Conflict,
             Self::BadCheckpointName(_)
             | Self::BadSession(_)
@@ -291,9 +288,6 @@ impl Error {
             }
             Self::WorkspaceBroken { .. } => {
                 "nothing was changed; put it back, or roll back to a checkpoint below it, or remove the sandbox with `ringfence sandbox rm`"
-            }
-            Self::NotBelow { .. } => {
-                "`ringfence sandbox checkpoints` shows which ones it came from"
             }
             Self::NoCommand => {
                 "say what to run after `--`; `ringfence run --shell` and `ringfence sandbox shell` open a shell"

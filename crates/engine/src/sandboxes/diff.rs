@@ -37,13 +37,13 @@ pub struct Diff {
 struct Kept {
     /// Everything inside is frozen for as long as this is kept.
     _line: Option<Line>,
-    _shaping: Option<FileLock>,
-    temporary: Option<(PathBuf, String)>,
+    _shaping: FileLock,
+    temporary: Vec<(PathBuf, String)>,
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        if let Some((parent, name)) = &self.temporary {
+        for (parent, name) in &self.temporary {
             // What resists is removed with its sandbox, or by the next `settle`.
             let _ = remove_from(parent, name);
         }
@@ -78,87 +78,154 @@ pub fn diff(
         None => record.head,
         Some(name) => host.store.checkpoint(id, name)?.layer,
     };
-    let mut below: Vec<LayerId> = host
-        .store
-        .stack(head)?
-        .into_iter()
-        .map(|layer| layer.id)
-        .collect();
-    let mut above: Vec<PathBuf> = Vec::new();
-    let line = if at.is_some() || seal::is_empty(&places.upper()) {
-        None
-    } else {
-        above.push(places.upper());
-        seal::frozen(host, &record)?
+    let mut kept = Kept {
+        _line: None,
+        _shaping: shaping,
+        temporary: Vec::new(),
     };
+    let mut to = State {
+        top: None,
+        layers: layers_of(host, head)?,
+    };
+    if at.is_none() && !seal::is_empty(&places.upper()) {
+        kept._line = seal::frozen(host, &record)?;
+        to.top = Some(places.upper());
+    }
     let mark = match from {
         None => None,
         Some(name) => host.store.checkpoint(id, name)?.layer,
     };
-    let cut = match mark {
-        None => below.len(),
-        Some(layer) => below
-            .iter()
-            .position(|&other| other == layer)
-            .ok_or_else(|| Error::NotBelow {
-                sandbox: id.to_string(),
-                checkpoint: from.unwrap_or_default().to_owned(),
-            })?,
+    let from = State {
+        top: None,
+        layers: layers_of(host, mark)?,
     };
-    let rest = below.split_off(cut);
-    above.extend(below.into_iter().map(|layer| host.home.layer(layer)));
-    compute(host, &record, &above, &rest, line, shaping)
-}
-
-fn compute(
-    host: &Host,
-    record: &SandboxRecord,
-    above: &[PathBuf],
-    rest: &[LayerId],
-    line: Option<Line>,
-    shaping: FileLock,
-) -> Result<Diff, Error> {
-    let base = base::open(&host.home, &host.store, record.base)?;
-    let tree = base.path.join(WORKSPACE);
-    let mut lower: Vec<PathBuf> = rest
+    // What both came from: layers are shared from there on down.
+    let shared = to
+        .layers
         .iter()
-        .map(|&layer| host.home.layer(layer).join(WORKSPACE))
-        .filter(|path| path.is_dir())
-        .collect();
-    lower.push(tree.clone());
-    let paths: Vec<&Path> = lower.iter().map(PathBuf::as_path).collect();
-    let view = merged_view(&paths).map_err(|source| Error::OpenFolder {
-        path: tree.clone(),
-        source,
-    })?;
-    let mut kept = Kept {
-        _line: line,
-        _shaping: Some(shaping),
-        temporary: None,
-    };
-    let upper = flatten(host, record, above, &view, &mut kept)?;
-    let repository = if tree.join(".git").exists() {
-        git::discover(&tree)?
-    } else {
-        None
-    };
+        .rev()
+        .zip(from.layers.iter().rev())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let reading = Reading::new(host, &record)?;
+    let (sources, set) = reading.since(&to, shared, &mut kept)?;
+    if shared == from.layers.len() {
+        return Ok(Diff {
+            set,
+            sources,
+            _kept: kept,
+        });
+    }
+    let (_, before) = reading.since(&from, shared, &mut kept)?;
+    let set = changes::between(&before, &set);
     let sources = Sources {
-        upper,
-        base: view,
-        // Nothing below a sandbox ever moves.
-        started: Started {
-            seconds: i64::MAX,
-            nanoseconds: 0,
-        },
-        prefix: Vec::new(),
-        hash: repository.as_ref().map_or(ObjectHash::Sha1, |r| r.hash),
+        upper: reading.view(&to.paths(host))?,
+        base: reading.view(&from.paths(host))?,
+        ..sources
     };
-    let set = change_set(host, record, &base, repository.as_ref(), &sources)?;
     Ok(Diff {
         set,
         sources,
         _kept: kept,
     })
+}
+
+/// A state of a workspace above its base.
+struct State {
+    /// What is written now.
+    top: Option<PathBuf>,
+    /// Sealed, topmost first.
+    layers: Vec<LayerId>,
+}
+
+impl State {
+    fn paths(&self, host: &Host) -> Vec<PathBuf> {
+        let layers = self.layers.iter().map(|&layer| host.home.layer(layer));
+        self.top.iter().cloned().chain(layers).collect()
+    }
+}
+
+fn layers_of(host: &Host, head: Option<LayerId>) -> Result<Vec<LayerId>, Error> {
+    let stack = host.store.stack(head)?;
+    Ok(stack.into_iter().map(|layer| layer.id).collect())
+}
+
+/// How the states of one sandbox are read.
+struct Reading<'a> {
+    host: &'a Host,
+    record: &'a SandboxRecord,
+    base: base::Base,
+    repository: Option<Repository>,
+}
+
+impl<'a> Reading<'a> {
+    fn new(host: &'a Host, record: &'a SandboxRecord) -> Result<Self, Error> {
+        let base = base::open(&host.home, &host.store, record.base)?;
+        let tree = base.workspace();
+        let repository = if tree.join(".git").exists() {
+            git::discover(&tree)?
+        } else {
+            None
+        };
+        Ok(Self {
+            host,
+            record,
+            base,
+            repository,
+        })
+    }
+
+    /// What layers, topmost first, show of the workspace.
+    fn view(&self, layers: &[PathBuf]) -> Result<OwnedFd, Error> {
+        let mut lower = Vec::new();
+        for layer in layers {
+            let path = layer.join(WORKSPACE);
+            if open_directory(&path)?.is_some() {
+                lower.push(path);
+            }
+        }
+        lower.push(self.base.workspace());
+        let paths: Vec<&Path> = lower.iter().map(PathBuf::as_path).collect();
+        merged_view(&paths).map_err(|source| Error::OpenFolder {
+            path: self.base.workspace(),
+            source,
+        })
+    }
+
+    /// What a state changed above its lowest `shared` layers.
+    fn since(
+        &self,
+        state: &State,
+        shared: usize,
+        kept: &mut Kept,
+    ) -> Result<(Sources, ChangeSet), Error> {
+        let paths = state.paths(self.host);
+        let (above, below) = paths.split_at(paths.len() - shared);
+        let view = self.view(below)?;
+        let upper = flatten(self.host, self.record, above, &view, kept)?;
+        let sources = Sources {
+            upper,
+            base: view,
+            // Nothing below a sandbox ever moves.
+            started: Started {
+                seconds: i64::MAX,
+                nanoseconds: 0,
+            },
+            prefix: Vec::new(),
+            hash: self
+                .repository
+                .as_ref()
+                .map_or(ObjectHash::Sha1, |r| r.hash),
+        };
+        let set = change_set(
+            self.host,
+            self.record,
+            &self.base,
+            self.repository.as_ref(),
+            &sources,
+        )?;
+        Ok((sources, set))
+    }
 }
 
 fn change_set(
@@ -191,7 +258,7 @@ fn flatten(
         .collect::<Result<_, _>>()?;
     let parent = host.home.sandbox(record.id);
     let name = format!("{}{}", settle::DISCARDED, LayerId::random()?);
-    let temporary = |kept: &mut Kept| kept.temporary = Some((parent.clone(), name.clone()));
+    let temporary = |kept: &mut Kept| kept.temporary.push((parent.clone(), name.clone()));
     match parts.len() {
         1 => Ok(parts.into_iter().next().expect("there is one")),
         0 => {

@@ -27,6 +27,7 @@ cat > "$__d/rc" <<'END'
 [ -f "$HOME/.bashrc" ] && . "$HOME/.bashrc"
 [ -f "$__d/env" ] && . "$__d/env"
 cd "$(cat "$__d/cwd" 2>/dev/null)" 2>/dev/null || cd /workspace
+PS1='(ringfence) \w\$ '
 HISTFILE="$__d/history"
 __save() { pwd > "$__d/cwd"; ( unset __d; export -p ) > "$__d/env"; history -a 2>/dev/null; }
 PROMPT_COMMAND=__save

@@ -89,7 +89,8 @@ pub fn squash(host: &Host, id: SandboxId, stack: &[LayerRecord]) -> Result<(), E
         source,
     })?;
     let merged = LayerId::random()?;
-    host.store.insert_squashed(merged, head.base)?;
+    let covers = host.store.lineage(Some(head.id))?;
+    host.store.insert_squashed(merged, head.base, &covers)?;
     layers::merge(
         &borrowed,
         Some(base.as_fd()),

@@ -3,7 +3,7 @@
 use ringfence_model::limits::Limits;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
-use super::runs::json;
+use super::runs::{from_json, json};
 use super::sandboxes::{Intent, Pin};
 use super::{Store, StoreError};
 use crate::clock::now_us;
@@ -22,6 +22,8 @@ pub struct LayerRecord {
     /// What it takes of the disk; nothing until it was counted.
     pub bytes: u64,
     pub inodes: u64,
+    /// The layers that it was made of, topmost first, and those that they were made of.
+    pub covers: Vec<LayerId>,
 }
 
 impl LayerRecord {
@@ -49,7 +51,8 @@ pub struct CheckpointRecord {
 }
 
 const LAYER: &str = "SELECT id, base, parent, state = 'sealed', durable, created_us,
-    coalesce(detail ->> 'bytes', 0), coalesce(detail ->> 'inodes', 0) FROM layers";
+    coalesce(detail ->> 'bytes', 0), coalesce(detail ->> 'inodes', 0),
+    coalesce(detail -> 'covers', '[]') FROM layers";
 
 impl Store {
     /// In one commit: a layer is about to be made of a sandbox's top.
@@ -122,8 +125,22 @@ impl Store {
     }
 
     /// A layer made of others, which stands for them.
-    pub fn insert_squashed(&self, layer: LayerId, base: BaseId) -> Result<(), StoreError> {
-        let insert = || insert_layer(self.intent()?, layer, base, None);
+    pub fn insert_squashed(
+        &self,
+        layer: LayerId,
+        base: BaseId,
+        covers: &[LayerId],
+    ) -> Result<(), StoreError> {
+        let insert = || -> Result<(), rusqlite::Error> {
+            insert_layer(self.intent()?, layer, base, None)?;
+            self.connection
+                .prepare_cached(
+                    "UPDATE layers SET detail = json_set(detail, '$.covers', json(?2))
+                     WHERE id = ?1",
+                )?
+                .execute(params![layer, json(covers)])?;
+            Ok(())
+        };
         insert().map_err(|e| self.write_failed("squash", None, e))
     }
 
@@ -150,6 +167,13 @@ impl Store {
             stack.push(layer);
         }
         Ok(stack)
+    }
+
+    /// All layers that a state came from, topmost first, also those that were squashed since.
+    pub fn lineage(&self, head: Option<LayerId>) -> Result<Vec<LayerId>, StoreError> {
+        let stack = self.stack(head)?;
+        let with_covered = |layer: LayerRecord| [layer.id].into_iter().chain(layer.covers);
+        Ok(stack.into_iter().flat_map(with_covered).collect())
     }
 
     pub fn layer(&self, id: LayerId) -> Result<Option<LayerRecord>, StoreError> {
@@ -328,5 +352,6 @@ fn decode_layer(row: &Row<'_>) -> Result<LayerRecord, rusqlite::Error> {
         created_us: row.get(5)?,
         bytes: row.get::<_, i64>(6)?.cast_unsigned(),
         inodes: row.get::<_, i64>(7)?.cast_unsigned(),
+        covers: from_json(row, 8)?,
     })
 }

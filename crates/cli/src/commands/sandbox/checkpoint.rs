@@ -79,14 +79,10 @@ impl Checkpoints {
         for checkpoint in &found {
             rows.push((checkpoint, parent(&host.store, checkpoint, &found)?));
         }
+        let lineage = host.store.lineage(record.head)?;
         let current: Vec<Option<LayerId>> = [None]
             .into_iter()
-            .chain(
-                host.store
-                    .stack(record.head)?
-                    .into_iter()
-                    .map(|layer| Some(layer.id)),
-            )
+            .chain(lineage.into_iter().map(Some))
             .collect();
         let mut out = std::io::stdout().lock();
         if self.json {
@@ -110,40 +106,50 @@ impl Checkpoints {
         if rows.is_empty() {
             writeln!(out, "no checkpoints yet")?;
         }
-        print_below(&mut out, &rows, None, 0, &current)?;
+        print_tree(&mut out, &rows, &current)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 type TreeRow<'a> = (&'a CheckpointRecord, Option<String>);
 
-fn print_below(
+/// One line for each; where several lie on one, each begins a branch.
+fn print_tree(
     out: &mut dyn std::io::Write,
     rows: &[TreeRow<'_>],
-    above: Option<&str>,
-    depth: usize,
     current: &[Option<LayerId>],
 ) -> std::io::Result<()> {
-    for (checkpoint, parent) in rows {
-        if parent.as_deref() != above {
-            continue;
-        }
+    let mut open: Vec<(usize, &TreeRow<'_>)> = Vec::new();
+    let children = |above: Option<&str>, depth: usize| {
+        let found: Vec<&TreeRow<'_>> = rows
+            .iter()
+            .filter(|(_, parent)| parent.as_deref() == above)
+            .collect();
+        let depth = if found.len() > 1 && above.is_some() {
+            depth + 1
+        } else {
+            depth
+        };
+        found.into_iter().rev().map(move |row| (depth, row))
+    };
+    open.extend(children(None, 0));
+    while let Some((depth, (checkpoint, _))) = open.pop() {
         let mark = if current.contains(&checkpoint.layer) {
             "●"
         } else {
             "○"
         };
-        let durable = if checkpoint.durable { "durable" } else { "" };
+        let durable = if checkpoint.durable { "  durable" } else { "" };
         let pinned = if checkpoint.pinned { "  pinned" } else { "" };
         writeln!(
             out,
-            "{:indent$}{mark} {}  {}  {durable}{pinned}",
+            "{:indent$}{mark} {}  {}{durable}{pinned}",
             "",
             checkpoint.name,
             time(checkpoint.created_us),
             indent = depth * 2,
         )?;
-        print_below(out, rows, Some(&checkpoint.name), depth + 1, current)?;
+        open.extend(children(Some(&checkpoint.name), depth));
     }
     Ok(())
 }
@@ -158,12 +164,12 @@ fn parent(
         other.name != checkpoint.name
             && (other.created_us, &other.name) < (checkpoint.created_us, &checkpoint.name)
     };
-    for layer in store.stack(checkpoint.layer)? {
+    for layer in store.lineage(checkpoint.layer)? {
         let found = all
             .iter()
             .rev()
             .filter(before)
-            .find(|other| other.layer == Some(layer.id));
+            .find(|other| other.layer == Some(layer));
         if let Some(found) = found {
             return Ok(Some(found.name.clone()));
         }
