@@ -280,6 +280,9 @@ impl Error {
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }
+            Self::Line(LineError::OtherVersion) => {
+                "`ringfence sandbox stop` ends it; the next command starts one of this version"
+            }
             Self::SandboxBusy(_) => {
                 "without `--no-wait` the command waits for its turn; `--shared` runs it beside"
             }

@@ -13,6 +13,7 @@
 //! INVARIANT: a store that is damaged, foreign or newer is never written.
 
 mod calls;
+mod evictions;
 mod find;
 mod layers;
 mod migrations;
@@ -36,6 +37,7 @@ use crate::home::Home;
 use crate::ids::{RunId, SandboxId};
 
 pub use calls::CallRecord;
+pub use evictions::EvictionRecord;
 pub use layers::{CheckpointRecord, LayerRecord};
 pub use recover::{Orphan, OrphanKind, RecoverError, Recovered, orphans, recover};
 pub use runs::{Driver, FinishedRun, ListPosition, NewRun, RunFilter, RunRecord, bundle_path};

@@ -92,12 +92,17 @@ impl EndReason {
     }
 }
 
+/// The language of this version's keepers. A keeper outlives an update of the program: whoever
+/// speaks another one is told so, and can still end it.
+pub const PROTOCOL: u32 = 1;
+
 /// What is asked of a keeper, on stream 0. All other streams go through to the guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case")]
 pub enum Call {
     /// First: who is asked for. Another incarnation than the named one refuses.
     Hello {
+        protocol: u32,
         purpose: Purpose,
         incarnation: Option<u64>,
     },
@@ -132,6 +137,10 @@ pub enum Answer {
     /// Another incarnation than the one that was asked for.
     Other {
         incarnation: u64,
+    },
+    /// It speaks another language.
+    OtherProtocol {
+        protocol: u32,
     },
     Described(Described),
     Done,

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use anstream::eprintln;
 use clap::Args;
+use ringfence_engine::sandboxes::Host;
 use ringfence_engine::sandboxes::gc::{act, plan};
 use ringfence_engine::sandboxes::usage::parts;
 use ringfence_model::limits::HumanBytes;
 use serde_json::json;
 
 use super::open_host;
-use crate::text::{clean, clean_json, shorten};
+use crate::text::{clean, clean_json, shorten, time};
 
 /// Remove what is not needed any more: by age, and where the disk is nearly full
 ///
@@ -23,6 +24,9 @@ pub struct Gc {
     /// Say what would be done, and why
     #[arg(long)]
     dry_run: bool,
+    /// List what was removed before, in order
+    #[arg(long, conflicts_with = "dry_run")]
+    log: bool,
     /// Print a JSON list
     #[arg(long)]
     json: bool,
@@ -31,6 +35,9 @@ pub struct Gc {
 impl Gc {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let host = open_host()?;
+        if self.log {
+            return log(&host, self.json);
+        }
         let actions = plan(&host)?;
         let mut out = std::io::stdout().lock();
         let mut list = Vec::new();
@@ -76,6 +83,38 @@ impl Gc {
             ExitCode::SUCCESS
         })
     }
+}
+
+fn log(host: &Host, json: bool) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let evictions = host.store.evictions()?;
+    if json {
+        let list: Vec<_> = evictions
+            .iter()
+            .map(|eviction| {
+                json!({
+                    "sequence": eviction.sequence,
+                    "time_us": eviction.time_us,
+                    "action": eviction.action,
+                    "subject": eviction.subject,
+                    "why": eviction.why,
+                })
+            })
+            .collect();
+        writeln!(out, "{}", clean_json(&serde_json::to_string(&list)?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for eviction in &evictions {
+        writeln!(
+            out,
+            "{}  {} {}: {}",
+            time(eviction.time_us),
+            eviction.action,
+            clean(&eviction.subject),
+            clean(&eviction.why)
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Show who takes how much of the disk, each byte counted once

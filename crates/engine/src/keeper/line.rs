@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 
 use ringfence_jail::cgroup::CgroupEvents;
-use ringfence_model::sandbox::{Answer, Call, Described, EndReason, Purpose};
+use ringfence_model::sandbox::{Answer, Call, Described, EndReason, PROTOCOL, Purpose};
 
 use super::Places;
 use crate::attend::Channel;
@@ -19,6 +19,8 @@ pub enum LineError {
     Connect(#[source] io::Error),
     #[error("the execution is number {found}, not {asked}")]
     Other { asked: u64, found: u64 },
+    #[error("the execution was started by another version of ringfence")]
+    OtherVersion,
     #[error("the keeper of the sandbox refused: {reason}")]
     Refused { reason: String },
     #[error("cannot talk to the keeper of the sandbox")]
@@ -56,6 +58,7 @@ impl Line {
             before: CgroupEvents::default(),
         };
         match line.call(&Call::Hello {
+            protocol: PROTOCOL,
             purpose,
             incarnation,
         })? {
@@ -66,6 +69,7 @@ impl Line {
                     found,
                 });
             }
+            Answer::OtherProtocol { .. } => return Err(LineError::OtherVersion),
             _ => return Err(LineError::Talk(ClientError::OtherAnswer)),
         }
         if purpose == Purpose::Work {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_jail::signals::{Signal, Signals};
 use ringfence_model::journal::Event;
-use ringfence_model::sandbox::{Answer, Call, Described, EndReason, Purpose};
+use ringfence_model::sandbox::{Answer, Call, Described, EndReason, PROTOCOL, Purpose};
 use ringfence_model::wire::{Flow, Reply, Request, SignalScope, Usage};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -280,9 +280,13 @@ impl Keeping {
 
     fn answer(&mut self, number: u32, call: Call) -> Result<Option<End>, ClientError> {
         let answer = match call {
+            Call::Hello { protocol, .. } if protocol != PROTOCOL => {
+                Answer::OtherProtocol { protocol: PROTOCOL }
+            }
             Call::Hello {
                 purpose,
                 incarnation,
+                ..
             } => {
                 if incarnation.is_some_and(|asked| asked != self.incarnation) {
                     Answer::Other {

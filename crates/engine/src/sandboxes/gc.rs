@@ -56,6 +56,17 @@ impl What {
         }
     }
 
+    /// The id or path of what it is about.
+    pub fn subject(&self) -> String {
+        match self {
+            Self::Stop(id) | Self::RemoveClean(id) | Self::RemoveDirty(id) => id.to_string(),
+            Self::RemoveLayer(id) => id.to_string(),
+            Self::RemoveBase(id) => id.to_string(),
+            Self::RemoveMirror(id) => id.to_string(),
+            Self::RemoveStranger(path) => path.display().to_string(),
+        }
+    }
+
     /// For a program.
     pub fn word(&self) -> &'static str {
         match self {
@@ -130,8 +141,15 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
     Ok(actions)
 }
 
-/// Does one of them; gives where a patch was saved.
+/// Does one of them and records it; gives where a patch was saved.
 pub fn act(host: &Host, action: &Action) -> Result<Option<PathBuf>, Error> {
+    let saved = perform(host, action)?;
+    host.store
+        .record_eviction(action.what.word(), &action.what.subject(), &action.why)?;
+    Ok(saved)
+}
+
+fn perform(host: &Host, action: &Action) -> Result<Option<PathBuf>, Error> {
     match &action.what {
         What::Stop(id) => {
             let _shaping = host.shape(*id)?;

@@ -54,7 +54,7 @@ pub(super) fn end(host: &Host, id: SandboxId, reason: EndReason) -> Result<u64, 
         Ok(EndAnswer::Ended { processes }) => processes,
         Ok(EndAnswer::Busy) => 0,
         // It went by itself, or it does not answer: then it is told in the one way that is left.
-        Err(LineError::Connect(_) | LineError::Talk(_)) => {
+        Err(LineError::Connect(_) | LineError::Talk(_) | LineError::OtherVersion) => {
             kill_keeper(host, id)?;
             0
         }
