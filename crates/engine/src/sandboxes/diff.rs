@@ -60,7 +60,7 @@ impl Diff {
 /// What differs from the base, or from a checkpoint that the present state came from.
 pub fn diff(host: &Host, id: SandboxId, from: Option<&str>) -> Result<Diff, Error> {
     let places = host.places(id);
-    let shaping = FileLock::wait(&places.shaping(), || {})?;
+    let shaping = host.shape(id)?;
     let record = host.store.sandbox(id)?;
     if let Some(missing) = super::status::missing(host, &record)? {
         return Err(Error::WorkspaceBroken {

@@ -75,8 +75,9 @@ pub fn exec(
         return Err(Error::NoCommand);
     }
     crate::run::check_variables(&request.env)?;
-    // Before anybody waits for a sandbox that is not there.
-    host.store.sandbox(id)?;
+    if let Some(session) = &request.session {
+        super::session::check(session)?;
+    }
     let _writing = write(host, id, request.beside, tell)?;
     let opened = open_line(host, id, request.lost, request.incarnation)?;
     for note in &opened.notes {
@@ -123,6 +124,8 @@ pub(super) fn write(
     beside: Beside,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Option<FileLock>, Error> {
+    // Before anybody waits for a sandbox that is not there.
+    host.there(id)?;
     let path = host.places(id).writing();
     match beside {
         Beside::Share => Ok(None),

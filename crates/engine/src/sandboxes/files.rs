@@ -41,7 +41,6 @@ pub fn tool(
     if json.len() > MAX_REQUEST {
         return Err(Error::ToolRequestTooLarge { most: MAX_REQUEST });
     }
-    host.store.sandbox(id)?;
     let beside = if verb.changes() {
         Beside::Wait
     } else {
