@@ -160,10 +160,7 @@ fn run(
     let exec = Exec {
         argv,
         env: crate::run::environment(&env),
-        cwd: request
-            .cwd
-            .clone()
-            .unwrap_or_else(|| ByteText::from(crate::keeper::INSIDE)),
+        cwd: inside(request.cwd.as_ref()),
         stdin: if inputs.stdin.is_some() {
             Stdin::Frames
         } else {
@@ -178,4 +175,14 @@ fn run(
     let mut disk = DiskWatch::new(&host.places(record.id).upper(), &limits)?;
     let attended = attend(line, exec, &limits, &mut spool, &mut disk, inputs, console)?;
     Ok((attended, spool))
+}
+
+/// Where a command starts: what is not absolute is meant from the workspace.
+fn inside(cwd: Option<&ByteText>) -> ByteText {
+    let workspace = crate::keeper::INSIDE.as_bytes();
+    match cwd.map(ByteText::as_bytes) {
+        None => ByteText::from(workspace),
+        Some(path) if path.starts_with(b"/") => ByteText::from(path),
+        Some(path) => ByteText([workspace, b"/", path].concat()),
+    }
 }
