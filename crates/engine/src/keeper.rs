@@ -20,6 +20,7 @@ mod start;
 pub use line::EndAnswer;
 pub use line::{Line, LineError};
 pub(crate) use start::INSIDE;
+pub(crate) use start::renew_top;
 pub use start::{Ready, keep, say, spawn};
 
 use std::path::PathBuf;

@@ -34,10 +34,11 @@ pub mod usage;
 
 use std::path::PathBuf;
 
+use crate::error::Error;
 use crate::home::Home;
 use crate::ids::SandboxId;
 use crate::keeper::Places;
-use crate::lock::{FileLock, LockError};
+use crate::lock::FileLock;
 use crate::store::Store;
 
 /// Where sandboxes are kept, and the program that keeps them running.
@@ -55,7 +56,22 @@ impl Host {
     }
 
     /// The right to change layers, or to start or end the execution.
-    fn shape(&self, id: SandboxId) -> Result<FileLock, LockError> {
-        FileLock::wait(&self.places(id).shaping(), || {})
+    fn shape(&self, id: SandboxId) -> Result<FileLock, Error> {
+        self.there(id)?;
+        Ok(FileLock::wait(&self.places(id).shaping(), || {})?)
+    }
+
+    /// No lock can be had in a directory that is gone.
+    fn there(&self, id: SandboxId) -> Result<(), Error> {
+        if self.places(id).directory.is_dir() {
+            return Ok(());
+        }
+        match status::missing(self, &self.store.sandbox(id)?)? {
+            Some(missing) => Err(Error::WorkspaceBroken {
+                sandbox: id.to_string(),
+                missing,
+            }),
+            None => Err(Error::NotMade(id.to_string())),
+        }
     }
 }

@@ -241,6 +241,21 @@ fn spec(
     Ok((spec, identity))
 }
 
+/// An empty top in place of one that was moved away. Before its first execution there is none.
+pub(crate) fn renew_top(home: &Home, record: &SandboxRecord) -> Result<(), Error> {
+    if record.incarnation == 0 {
+        return Ok(());
+    }
+    let folder = home.base(record.base).join("workspace");
+    let identity = File::open(&folder)
+        .and_then(|opened| identity_for(opened.as_fd()))
+        .map_err(|source| Error::OpenFolder {
+            path: folder,
+            source,
+        })?;
+    make_top(&Places::of(home, record.id), &identity)
+}
+
 /// The layer that is written, where there is none yet, and a fresh `work` for overlayfs: the old
 /// one says that its mount was volatile and may not be trusted after a power cut. What that means
 /// for the workspace is said by the checkpoints that are durable.

@@ -66,7 +66,7 @@ pub fn diff(
     at: Option<&str>,
 ) -> Result<Diff, Error> {
     let places = host.places(id);
-    let shaping = FileLock::wait(&places.shaping(), || {})?;
+    let shaping = host.shape(id)?;
     let record = host.store.sandbox(id)?;
     if let Some(missing) = super::status::missing(host, &record)? {
         return Err(Error::WorkspaceBroken {

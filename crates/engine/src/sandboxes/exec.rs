@@ -71,11 +71,10 @@ pub fn turn(
     tell: &mut dyn FnMut(&str),
 ) -> Result<Turn, Error> {
     // Before anybody waits for a sandbox that is not there.
-    host.store.sandbox(id)?;
+    host.there(id)?;
     let path = host.places(id).writing();
     let writing = match beside {
         Beside::Share => None,
-        _ if !host.home.sandbox(id).is_dir() => None,
         Beside::Wait => Some(FileLock::wait(&path, || {
             tell("waiting for the command that runs in this sandbox");
         })?),
@@ -105,6 +104,9 @@ pub fn exec(
         return Err(Error::NoCommand);
     }
     crate::run::check_variables(&request.env)?;
+    if let Some(session) = &request.session {
+        super::session::check(session)?;
+    }
     let opened = open_line(host, id, request.lost, request.incarnation)?;
     for note in &opened.notes {
         tell(note);
@@ -164,10 +166,7 @@ fn run(
     let exec = Exec {
         argv,
         env: crate::run::environment(&env),
-        cwd: request
-            .cwd
-            .clone()
-            .unwrap_or_else(|| ByteText::from(crate::keeper::INSIDE)),
+        cwd: inside(request.cwd.as_ref()),
         stdin: if inputs.stdin.is_some() {
             Stdin::Frames
         } else {
@@ -183,4 +182,14 @@ fn run(
     let mut disk = DiskWatch::new(&host.places(record.id).upper(), &left)?;
     let attended = attend(line, exec, &limits, &mut spool, &mut disk, inputs, console)?;
     Ok((attended, spool))
+}
+
+/// Where a command starts: what is not absolute is meant from the workspace.
+fn inside(cwd: Option<&ByteText>) -> ByteText {
+    let workspace = crate::keeper::INSIDE.as_bytes();
+    match cwd.map(ByteText::as_bytes) {
+        None => ByteText::from(workspace),
+        Some(path) if path.starts_with(b"/") => ByteText::from(path),
+        Some(path) => ByteText([workspace, b"/", path].concat()),
+    }
 }

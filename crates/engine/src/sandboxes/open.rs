@@ -116,6 +116,18 @@ pub fn open_line(
 
 /// A sandbox whose workspace is whole, and on which nothing is half done.
 pub fn usable(host: &Host, id: SandboxId) -> Result<SandboxRecord, Error> {
+    let record = settled(host, id)?;
+    if let Some(missing) = super::status::missing(host, &record)? {
+        return Err(Error::WorkspaceBroken {
+            sandbox: id.to_string(),
+            missing,
+        });
+    }
+    Ok(record)
+}
+
+/// A sandbox on which nothing is half done, whole or not.
+pub fn settled(host: &Host, id: SandboxId) -> Result<SandboxRecord, Error> {
     let record = host.store.sandbox(id)?;
     if let Some(intent) = &record.intent {
         // Whoever did this is gone: we hold the lock that it held.
@@ -130,12 +142,6 @@ pub fn usable(host: &Host, id: SandboxId) -> Result<SandboxRecord, Error> {
     }
     if record.state == SandboxState::Expired || record.expires_us.is_some_and(|at| at <= now_us()) {
         return Err(Error::Expired(id.to_string()));
-    }
-    if let Some(missing) = super::status::missing(host, &record)? {
-        return Err(Error::WorkspaceBroken {
-            sandbox: id.to_string(),
-            missing,
-        });
     }
     Ok(record)
 }

@@ -12,6 +12,7 @@ use crate::changes::remove_tree;
 use crate::error::Error;
 use crate::home::Home;
 use crate::ids::SandboxId;
+use crate::keeper;
 use crate::lock::FileLock;
 use crate::sandbox;
 use crate::store::{Intent, SandboxRecord, SealHow};
@@ -80,7 +81,7 @@ pub(super) fn settle_intent(host: &Host, record: &SandboxRecord) -> Result<(), E
         None => Ok(()),
         Some(Intent::Remove) => remove::finish(host, record).map(drop),
         Some(Intent::Rollback { head }) => {
-            rollback::discard_top(host, id)?;
+            rollback::discard_top(host, record)?;
             Ok(host.store.rolled_back(id, *head)?)
         }
         Some(Intent::Seal {
@@ -92,6 +93,7 @@ pub(super) fn settle_intent(host: &Host, record: &SandboxRecord) -> Result<(), E
             match how {
                 // The top was moved, in one step, or it was not.
                 SealHow::Swap if path.is_dir() => {
+                    keeper::renew_top(&host.home, record)?;
                     Ok(host
                         .store
                         .sealed(id, *layer, Some(*layer), checkpoint.as_deref())?)

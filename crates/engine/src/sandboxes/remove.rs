@@ -25,6 +25,8 @@ pub fn remove(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
         fail::point("rm:recorded");
         finish(host, record)?;
     } else {
+        // Its lock and its socket are gone as well.
+        stop::kill_keeper(host, id)?;
         finish(host, record)?;
     }
     sweep_layers(host)?;

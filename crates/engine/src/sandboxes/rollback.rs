@@ -6,7 +6,8 @@ use super::{Host, open, settle, stop};
 use crate::error::Error;
 use crate::fail;
 use crate::ids::{LayerId, SandboxId};
-use crate::store::Intent;
+use crate::keeper;
+use crate::store::{Intent, SandboxRecord};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct RolledBack {
 /// Ends everything in the sandbox and takes it back.
 pub fn rollback(host: &Host, id: SandboxId, checkpoint: &str) -> Result<RolledBack, Error> {
     let _shaping = host.shape(id)?;
-    let record = open::usable(host, id)?;
+    let record = open::settled(host, id)?;
     let head = host.store.checkpoint(id, checkpoint)?.layer;
     // A state that cannot be shown is not worth losing the present one for.
     if let Some(missing) = super::status::missing_below(host, record.base, head)? {
@@ -32,7 +33,7 @@ pub fn rollback(host: &Host, id: SandboxId, checkpoint: &str) -> Result<RolledBa
     fail::point("rollback:ended");
     host.store.set_intent(id, &Intent::Rollback { head })?;
     fail::point("rollback:recorded");
-    discard_top(host, id)?;
+    discard_top(host, &record)?;
     fail::point("rollback:moved");
     host.store.rolled_back(id, head)?;
     fail::point("rollback:done");
@@ -40,15 +41,17 @@ pub fn rollback(host: &Host, id: SandboxId, checkpoint: &str) -> Result<RolledBa
     Ok(RolledBack { head, processes })
 }
 
-/// Moves the top out of the way; `settle` removes it. Nothing to move is as good.
-pub(super) fn discard_top(host: &Host, id: SandboxId) -> Result<(), Error> {
-    let places = host.places(id);
+/// Moves the top out of the way, for `settle` to remove it, and makes an empty one. Nothing to
+/// move is as good.
+pub(super) fn discard_top(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
+    let places = host.places(record.id);
     let away = places
         .directory
         .join(format!("{}{}", settle::DISCARDED, LayerId::random()?));
     match std::fs::rename(places.upper(), &away) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(Error::WriteFile { path: away, source }),
-        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(source) => return Err(Error::WriteFile { path: away, source }),
+        Ok(()) => {}
     }
+    keeper::renew_top(&host.home, record)
 }

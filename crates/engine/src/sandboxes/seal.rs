@@ -13,7 +13,7 @@ use super::{Host, open};
 use crate::error::Error;
 use crate::fail;
 use crate::ids::{LayerId, SandboxId};
-use crate::keeper::{EndAnswer, Line, LineError};
+use crate::keeper::{self, EndAnswer, Line, LineError};
 use crate::layers;
 use crate::lock::FileLock;
 use crate::store::{Intent, SandboxRecord, SealHow};
@@ -88,6 +88,7 @@ pub(super) fn seal(
             std::fs::rename(places.upper(), &to)
                 .map_err(|source| Error::WriteFile { path: to, source })?;
             sync_directory(&host.home.layers())?;
+            keeper::renew_top(&host.home, record)?;
             Some(layer)
         }
         Some(mut line) => {

@@ -74,7 +74,7 @@ pub fn shell(session: &str) -> Result<Vec<ByteText>, Error> {
 }
 
 /// A session is a directory inside.
-fn check(session: &str) -> Result<(), Error> {
+pub(super) fn check(session: &str) -> Result<(), Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if !session.is_empty() && session.len() <= 64 && session.chars().all(plain) {
         Ok(())

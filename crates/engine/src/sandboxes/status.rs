@@ -83,7 +83,21 @@ pub fn missing(host: &Host, record: &SandboxRecord) -> Result<Option<String>, Er
     if !host.home.sandbox(record.id).is_dir() {
         return Ok(Some(format!("its directory `sandboxes/{}`", record.id)));
     }
+    if record.incarnation > 0 && top_is_gone(host, record) {
+        return Ok(Some(format!("its top `sandboxes/{}/top/upper`", record.id)));
+    }
     missing_below(host, record.base, record.head)
+}
+
+/// From its first execution on a sandbox has a top, but for the moment in which it is renewed.
+fn top_is_gone(host: &Host, record: &SandboxRecord) -> bool {
+    let upper = host.places(record.id).upper();
+    !upper.is_dir()
+        && host
+            .store
+            .sandbox(record.id)
+            .is_ok_and(|now| now.intent.is_none())
+        && !upper.is_dir()
 }
 
 /// The same for what lies below the top.

@@ -69,7 +69,7 @@ pub(super) fn end(host: &Host, id: SandboxId, reason: EndReason) -> Result<u64, 
 }
 
 /// A keeper that holds its lock and does not talk is killed; the kernel ends what it kept.
-fn kill_keeper(host: &Host, id: SandboxId) -> Result<(), Error> {
+pub(super) fn kill_keeper(host: &Host, id: SandboxId) -> Result<(), Error> {
     let Some(keeper) = host.store.sandbox(id)?.keeper else {
         return Ok(());
     };

@@ -49,8 +49,8 @@ pub struct Exec {
     /// Refuse where another command runs, instead of waiting for it
     #[arg(long)]
     no_wait: bool,
-    /// Where it starts
-    #[arg(long, value_name = "DIR")]
+    /// Where it starts, seen from the workspace
+    #[arg(long, value_name = "DIR", conflicts_with = "session")]
     cwd: Option<OsString>,
     /// Stop it after this long, e.g. `90s`
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -1,0 +1,91 @@
+//! Many sandboxes at once, and episodes: fork, work, measure, throw away.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+
+use crate::kit::{lasting, text};
+
+#[test]
+fn r47_forks_that_clash_in_everything_do_not_meet() -> Result<()> {
+    const FORKS: usize = 12;
+    lasting("clash", |kit| {
+        let id = kit.create(&[])?;
+        kit.sh(&id, "echo shared > shared")?;
+        let count = FORKS.to_string();
+        let made = kit.json(&["sandbox", "fork", &id, "--count", &count, "--tag", "many", "--json"])?;
+        let forks: Vec<&str> = (0..FORKS).map(|n| text(&made[n], "sandbox")).collect();
+        let patches: Vec<Result<String>> = std::thread::scope(|scope| {
+            let work: Vec<_> = forks
+                .iter()
+                .map(|&fork| {
+                    scope.spawn(move || -> Result<String> {
+                        // The same files, the same port, the same names.
+                        kit.sh(
+                            fork,
+                            &format!(
+                                "python3 -c 'import socket, time; s = socket.create_server((\"127.0.0.1\", 4711)); \
+                                 open(\"/tmp/up\", \"w\").write(\"{fork}\"); time.sleep(1000)' > /dev/null 2>&1 & \
+                                 until test -s /tmp/up; do sleep 0.01; done; \
+                                 echo {fork} > result; echo {fork} >> a.txt; echo {fork} > ~/state; cat /tmp/up"
+                            ),
+                        )?;
+                        kit.done(&["sandbox", "diff", fork])
+                    })
+                })
+                .collect();
+            work.into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect()
+        });
+        let mut distinct = BTreeSet::new();
+        for (fork, patch) in forks.iter().zip(patches) {
+            let patch = patch?;
+            ensure!(patch.contains(&format!("+{fork}\n")) && patch.contains("b/result"), "{patch}");
+            for other in forks.iter().filter(|other| *other != fork) {
+                ensure!(!patch.contains(other), "{fork} has something of {other}");
+            }
+            distinct.insert(patch);
+        }
+        ensure!(distinct.len() == FORKS);
+        let running = kit.states()?.iter().filter(|state| *state == "running").count();
+        ensure!(running == FORKS, "{running} run");
+        kit.done(&["sandbox", "stop", "--tag", "many"])?;
+        ensure!(kit.processes()?.iter().all(|line| !line.contains(" keep ")));
+        Ok(())
+    })
+}
+
+#[test]
+fn r51_episodes_of_several_steps_leave_nothing_running() -> Result<()> {
+    const EPISODES: usize = 3;
+    lasting("episodes", |kit| {
+        let id = kit.create(&[])?;
+        kit.sh(&id, "echo start > steps")?;
+        kit.done(&["sandbox", "checkpoint", &id, "--name", "start"])?;
+        for episode in 0..EPISODES {
+            let fork = kit.done(&["sandbox", "fork", &id, "--from", "start", "--tag", "episode"])?;
+            let fork = fork.trim();
+            for step in 1..=5 {
+                let seen = kit.sh(
+                    fork,
+                    &format!("tail -n 1 steps; echo {episode}.{step} >> steps; sleep 1000 > /dev/null 2>&1 &"),
+                )?;
+                let before = match step {
+                    1 => "start\n".to_owned(),
+                    _ => format!("{episode}.{}\n", step - 1),
+                };
+                ensure!(seen == before, "{seen}");
+            }
+        }
+        let states = kit.states()?;
+        ensure!(states.iter().filter(|state| *state == "running").count() == EPISODES, "{states:?}");
+        kit.done(&["sandbox", "stop", "--tag", "episode"])?;
+        ensure!(!kit.states()?.contains(&"running".to_owned()));
+        ensure!(kit.processes()?.iter().all(|line| !line.contains(" keep ")));
+        kit.done(&["sandbox", "rm", "--tag", "episode"])?;
+        ensure!(kit.states()?.len() == 1);
+        ensure!(kit.sh(&id, "cat steps")? == "start\n");
+        Ok(())
+    })
+}
