@@ -12,10 +12,18 @@
 
 #[path = "figures/burst.rs"]
 mod burst;
+#[path = "figures/create.rs"]
+mod create;
 #[path = "figures/density.rs"]
 mod density;
 #[path = "figures/exec.rs"]
 mod exec;
+#[path = "figures/fork.rs"]
+mod fork;
+#[path = "figures/keeper.rs"]
+mod keeper;
+#[path = "figures/lasting.rs"]
+mod lasting;
 #[path = "figures/patch.rs"]
 mod patch;
 #[path = "figures/peers.rs"]
@@ -26,6 +34,10 @@ mod place;
 mod sample;
 #[path = "figures/start.rs"]
 mod start;
+#[path = "figures/status.rs"]
+mod status;
+#[path = "figures/store.rs"]
+mod store;
 #[path = "figures/table.rs"]
 mod table;
 
@@ -46,6 +58,13 @@ const FIGURES: &[Figure] = &[
     ("patch", patch::measure),
     ("density", density::measure),
     ("burst", burst::measure),
+    ("fork", fork::forks_once),
+    ("checkpoint", fork::checkpoints),
+    ("forks", fork::many),
+    ("create", create::measure),
+    ("store", store::measure),
+    ("status", status::measure),
+    ("keeper", keeper::measure),
 ];
 
 /// What was typed.

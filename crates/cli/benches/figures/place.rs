@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use ringfence_engine::attend::Channel as _;
 use ringfence_engine::changes;
 use ringfence_engine::client::Message;
 use ringfence_engine::home::Home;
@@ -102,12 +103,26 @@ impl Place {
 
     /// `ringfence run -- true` on the folder.
     pub fn whole_program(&self) -> Command {
+        self.program_at(&self.home, &["run", "--", "true"])
+    }
+
+    /// The program in the folder, with a home and these words.
+    pub fn program_at(&self, home: &Home, words: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command
-            .args(["run", "--", "true"])
+            .args(words)
             .current_dir(self.folder())
-            .env("RINGFENCE_HOME", self.home.root());
+            .env("RINGFENCE_HOME", home.root());
         command
+    }
+
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// Where everything is.
+    pub fn root(&self) -> &Path {
+        self.directory.path()
     }
 
     /// A proven sandbox on the folder, with a layer of its own.

@@ -38,6 +38,7 @@ impl Samples {
 /// One of several things that are timed in turn.
 pub struct Contender<'a> {
     pub name: String,
+    before: Box<dyn FnMut() -> Result<()> + 'a>,
     once: Box<dyn FnMut() -> Result<()> + 'a>,
 }
 
@@ -45,12 +46,20 @@ impl<'a> Contender<'a> {
     pub fn new(name: impl Into<String>, once: impl FnMut() -> Result<()> + 'a) -> Self {
         Self {
             name: name.into(),
+            before: Box::new(|| Ok(())),
             once: Box::new(once),
         }
     }
 
+    /// What is done before each time, and does not count.
+    pub fn after(mut self, before: impl FnMut() -> Result<()> + 'a) -> Self {
+        self.before = Box::new(before);
+        self
+    }
+
     /// Does it once.
     pub fn time(&mut self) -> Result<Duration> {
+        (self.before)().with_context(|| format!("before {}", self.name))?;
         let began = Instant::now();
         (self.once)().with_context(|| self.name.clone())?;
         Ok(began.elapsed())
