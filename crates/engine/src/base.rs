@@ -8,7 +8,8 @@
 //!
 //! The key says what a base is made of and the id follows from the key, so that everybody who wants
 //! the same waits for one maker. A killed maker leaves its row `making`; what it made is removed
-//! and made again.
+//! and made again. Where something could not be fetched, the next request tries again and makes
+//! another base.
 //!
 //! INVARIANT: a base that is `ready` never changes. Its files may be links to those of another base.
 
@@ -18,6 +19,7 @@ mod error;
 mod files;
 mod lfs;
 mod loose;
+mod missing;
 mod private;
 mod snapshot;
 mod stage;
@@ -38,6 +40,7 @@ use crate::store::{BaseRecord, FinishedBase, NewBase, SourceState, Store};
 
 pub use crate::store::BaseKind;
 pub use error::BaseError;
+use missing::Missing;
 pub use snapshot::snapshot;
 pub use stage::staged;
 
@@ -74,6 +77,21 @@ impl Base {
     }
 }
 
+/// Where a base is being made.
+#[derive(Clone, Copy, Debug)]
+struct Site<'a> {
+    id: BaseId,
+    path: &'a Path,
+    /// For every git that writes there.
+    lock: &'a FileLock,
+}
+
+impl Site<'_> {
+    fn workspace(&self) -> PathBuf {
+        self.path.join("workspace")
+    }
+}
+
 /// What a maker made.
 #[derive(Debug)]
 struct Built {
@@ -82,6 +100,8 @@ struct Built {
     hash: ObjectHash,
     objects: Vec<MirrorId>,
     notes: Vec<String>,
+    /// What could not be fetched, and may be there another time.
+    missing: Vec<Missing>,
 }
 
 impl Default for Built {
@@ -92,6 +112,7 @@ impl Default for Built {
             hash: ObjectHash::Sha1,
             objects: Vec::new(),
             notes: Vec::new(),
+            missing: Vec::new(),
         }
     }
 }
@@ -129,14 +150,15 @@ fn commit_with(
     {
         key.push_str(" without submodules");
     }
+    let key = missing::attempt(home, store, resolved, &key, progress)?;
     let new = NewBase {
         id: id_of(&key),
         key,
         kind: BaseKind::Commit,
         mirror: Some(mirror.id),
     };
-    made(home, store, &new, progress, |path, progress| {
-        submodules::build(home, store, resolved, submodules, path, progress)
+    made(home, store, &new, progress, |site, progress| {
+        submodules::build(home, store, resolved, submodules, site, progress)
     })
 }
 
@@ -167,7 +189,14 @@ pub fn stage_of(record: &BaseRecord) -> Option<BaseId> {
     rest.split(' ').next()?.parse().ok()
 }
 
-/// Removes a base that nothing stands on; one that something does is an error of the store.
+/// The mirrors that a base reads: its own, and those of its submodules.
+pub(crate) fn mirrors_of(record: &BaseRecord) -> Vec<MirrorId> {
+    let objects = texts(record, "objects");
+    let objects = objects.iter().filter_map(|id| id.parse().ok());
+    objects.chain(record.mirror).collect()
+}
+
+/// Removes a base that nothing stands on; one that something does is refused by the store.
 pub fn forget(home: &Home, store: &Store, id: BaseId) -> Result<(), BaseError> {
     let lock = home.bases().join(format!("{id}.lock"));
     let _lock = FileLock::wait(&lock, || {})?;
@@ -188,7 +217,7 @@ fn made(
     store: &Store,
     new: &NewBase,
     progress: &mut dyn Progress,
-    build: impl FnOnce(&Path, &mut dyn Progress) -> Result<Built, BaseError>,
+    build: impl FnOnce(Site<'_>, &mut dyn Progress) -> Result<Built, BaseError>,
 ) -> Result<Base, BaseError> {
     let find = || -> Result<Option<Base>, BaseError> {
         let found = store
@@ -203,7 +232,7 @@ fn made(
         return Ok(base);
     }
     let lock = home.bases().join(format!("{}.lock", new.id));
-    let _lock = FileLock::wait(&lock, || {
+    let lock = FileLock::wait(&lock, || {
         progress.say("waiting for another maker of the same base");
     })?;
     if let Some(base) = find()? {
@@ -213,8 +242,13 @@ fn made(
     // A killed maker's leavings.
     remove(home, new.id)?;
     store.insert_base(new)?;
+    let site = Site {
+        id: new.id,
+        path: &path,
+        lock: &lock,
+    };
     let result = lay_out(&path)
-        .and_then(|()| build(&path, progress))
+        .and_then(|()| build(site, progress))
         .and_then(|built| finish(store, new, &path, built));
     if let Err(error) = result {
         // The error that matters is the one above; what is left is removed by the next maker.
@@ -240,11 +274,14 @@ fn finish(store: &Store, new: &NewBase, path: &Path, built: Built) -> Result<(),
         notes.push(format!("and {more} more of these"));
     }
     let objects: Vec<&str> = built.objects.iter().map(MirrorId::as_str).collect();
-    let detail = Map::from_iter([
+    let mut detail = Map::from_iter([
         ("hash".to_owned(), Value::from(built.hash.name())),
         ("objects".to_owned(), Value::from(objects)),
         ("notes".to_owned(), Value::from(notes)),
     ]);
+    if !built.missing.is_empty() {
+        detail.insert("missing".to_owned(), missing::to_value(&built.missing));
+    }
     mirror::sync(path)?;
     let end = FinishedBase {
         commit: built.commit,
@@ -267,12 +304,7 @@ fn from_record(home: &Home, record: &BaseRecord) -> Option<Base> {
     if record.state != SourceState::Ready || !path.join("workspace").is_dir() {
         return None;
     }
-    let texts = |name: &str| -> Vec<String> {
-        let list = record.detail.get(name).and_then(Value::as_array);
-        let texts = list.into_iter().flatten().filter_map(Value::as_str);
-        texts.map(str::to_owned).collect()
-    };
-    let objects = texts("objects")
+    let objects = texts(record, "objects")
         .iter()
         .map(|id| id.parse().ok())
         .collect::<Option<Vec<MirrorId>>>()?;
@@ -293,6 +325,13 @@ fn from_record(home: &Home, record: &BaseRecord) -> Option<Base> {
         tree: record.tree.clone(),
         hash,
         stage_of: stage_of(record),
-        notes: texts("notes"),
+        notes: texts(record, "notes"),
     })
+}
+
+/// A list of texts in what is noted of a base.
+fn texts(record: &BaseRecord, name: &str) -> Vec<String> {
+    let list = record.detail.get(name).and_then(Value::as_array);
+    let texts = list.into_iter().flatten().filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
 }

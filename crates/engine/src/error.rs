@@ -356,7 +356,9 @@ fn store_kind(error: &StoreError) -> ErrorKind {
         StoreError::Ambiguous { .. }
         | StoreError::AmbiguousSandbox { .. }
         | StoreError::CheckName { .. } => ErrorKind::Invalid,
-        StoreError::NameTaken { .. } | StoreError::NotRunning { .. } => ErrorKind::Conflict,
+        StoreError::NameTaken { .. }
+        | StoreError::NotRunning { .. }
+        | StoreError::SourceInUse { .. } => ErrorKind::Conflict,
         _ => ErrorKind::Unavailable,
     }
 }
@@ -368,10 +370,12 @@ fn mirror_kind(error: &MirrorError) -> ErrorKind {
         | MirrorError::Unsupported { .. }
         | MirrorError::Empty { .. } => ErrorKind::Invalid,
         MirrorError::NoRepository { .. } | MirrorError::NoRevision { .. } => ErrorKind::NotFound,
+        MirrorError::InUse { .. } => ErrorKind::Conflict,
         MirrorError::Store(error) => store_kind(error),
         MirrorError::Local { .. } => ErrorKind::Internal,
         MirrorError::NoGit { .. }
         | MirrorError::Fetch { .. }
+        | MirrorError::Stalled { .. }
         | MirrorError::Make { .. }
         | MirrorError::Lock(_)
         | MirrorError::ReadRepository(_) => ErrorKind::Unavailable,
@@ -381,7 +385,7 @@ fn mirror_kind(error: &MirrorError) -> ErrorKind {
 fn mirror_hint(error: &MirrorError) -> Option<&'static str> {
     match error {
         MirrorError::NoGit { .. } => Some("install git and put it on the `PATH`"),
-        MirrorError::Fetch { .. } => Some(
+        MirrorError::Fetch { .. } | MirrorError::Stalled { .. } => Some(
             "check the address and that `git ls-remote` reaches it: git's own credential helpers and ssh keys are used",
         ),
         MirrorError::NoRevision { .. } => {

@@ -5,7 +5,8 @@
 //! store are for people; this lock is the truth.
 //!
 //! INVARIANT: no process that outlives the driver may keep a copy. The descriptor closes on exec;
-//! whatever is forked without exec must close it.
+//! whatever is forked without exec must close it. A [`FileLock`] is given on purpose, by
+//! [`FileLock::share`], to children that write to what it guards.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -116,10 +117,16 @@ impl RunLock {
 /// A lock on a file of its own: who makes a mirror or a base, who keeps or changes a sandbox.
 #[derive(Debug)]
 pub struct FileLock {
-    _file: OwnedFd,
+    file: OwnedFd,
 }
 
 impl FileLock {
+    /// A copy for a child process that must not outlive the lock: held until both are closed. The
+    /// file is empty, so that it reads like `/dev/null`.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.file.try_clone()
+    }
+
     /// Takes the lock, and makes its file where there is none. `on_wait` is called once if
     /// somebody else has it.
     pub fn wait(path: &Path, mut on_wait: impl FnMut()) -> Result<Self, LockError> {
@@ -130,7 +137,7 @@ impl FileLock {
                 flock(path, &file, FlockOperation::LockExclusive)?;
             }
             if is_named(path, &file)? {
-                return Ok(Self { _file: file });
+                return Ok(Self { file });
             }
         }
     }
@@ -141,7 +148,7 @@ impl FileLock {
             let file = open_file(path, OFlags::CREATE)?;
             if flock(path, &file, FlockOperation::NonBlockingLockExclusive)? {
                 if is_named(path, &file)? {
-                    return Ok(Some(Self { _file: file }));
+                    return Ok(Some(Self { file }));
                 }
             } else {
                 thread::sleep(BETWEEN_TRIES);

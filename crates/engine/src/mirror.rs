@@ -15,9 +15,11 @@
 //!
 //! INVARIANT: no credential is in a mirror's files. Its address is not either: each fetch names it.
 
+mod clear;
 mod error;
 mod fetch;
 mod process;
+mod stall;
 
 use std::path::{Path, PathBuf};
 
@@ -32,6 +34,7 @@ use crate::source::{Credentials, Source, Typed};
 use crate::store::{SourceState, Store};
 
 pub use error::MirrorError;
+use fetch::Held;
 pub(crate) use fetch::has_file;
 pub(crate) use process::Git;
 pub use process::ProcessError;
@@ -135,22 +138,31 @@ pub fn ensure(
     }
     let text = typed.source.text();
     let lock = home.mirrors().join(format!("{id}.lock"));
-    let _lock = FileLock::wait(&lock, || {
+    let lock = FileLock::wait(&lock, || {
         progress.say(&format!("waiting for another clone of {text}"));
     })?;
+    let held = Held {
+        mirror: &mirror,
+        typed,
+        lock: &lock,
+    };
     let mut notes = Vec::new();
     if !is_ready(store, &mirror)? {
         store.insert_mirror(id, &text)?;
         progress.say(&format!("cloning {text}"));
-        fetch::clone(home, &mirror, typed, progress)?;
+        held.clone(home, progress)?;
         finish(store, &mirror)?;
     } else if !cached(&mirror)? {
         let fetched_us = store.mirror(id)?.and_then(|record| record.fetched_us);
         if fetched_us.is_none_or(|fetched_us| fetched_us < asked_us) {
             progress.say(&format!("fetching {text}"));
-            match fetch::update(home, &mirror, typed, &revision, progress) {
+            match held.update(home, &revision, progress) {
                 Ok(()) => finish(store, &mirror)?,
-                Err(error @ (MirrorError::Fetch { .. } | MirrorError::NoRepository { .. })) => {
+                Err(
+                    error @ (MirrorError::Fetch { .. }
+                    | MirrorError::Stalled { .. }
+                    | MirrorError::NoRepository { .. }),
+                ) => {
                     if fetch::find(&mirror.path, &revision)?.is_none() {
                         return Err(error);
                     }
@@ -161,16 +173,19 @@ pub fn ensure(
         }
     }
     if fetch::find(&mirror.path, &revision)?.is_none() {
-        fetch::by_name(&mirror, typed, &revision, progress)?;
+        held.by_name(&revision, progress)?;
     }
     store.touch_mirror(id)?;
     resolve(mirror, &revision, typed, notes)
 }
 
-/// Removes a mirror that no base stands on; one that does is an error of the store.
+/// Removes a mirror that no base reads; one that a base does is refused.
 pub fn forget(home: &Home, store: &Store, id: MirrorId) -> Result<(), MirrorError> {
     let lock = home.mirrors().join(format!("{id}.lock"));
     let _lock = FileLock::wait(&lock, || {})?;
+    if let Some(&base) = store.mirror_users(id)?.first() {
+        return Err(MirrorError::InUse { mirror: id, base });
+    }
     store.remove_mirror(id)?;
     let path = home.mirror(id);
     match std::fs::remove_dir_all(&path) {

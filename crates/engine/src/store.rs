@@ -197,6 +197,8 @@ pub enum StoreError {
     },
     #[error("{what} `{id}` is not in the store, or not as it should be")]
     SourceGone { what: &'static str, id: String },
+    #[error("{what} `{id}` is in use")]
+    SourceInUse { what: &'static str, id: String },
     #[error("there is no run `{subject}`")]
     NotFound { subject: String },
     #[error("cannot {what} sandbox `{sandbox}` in the store")]

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode};
 use super::error::access;
 use super::files::{self, Found};
 use super::tree::{EXECUTABLE, Entry, GITLINK, REGULAR, SYMLINK, object_id, tree_id};
-use super::{BaseError, files::relative};
+use super::{BaseError, Site, files::relative};
 use crate::git::Index;
 use crate::mirror::{Git, MirrorError, Resolved};
 
@@ -30,11 +30,11 @@ pub(super) struct Checked {
     pub entries: Vec<Entry>,
 }
 
-/// Checks a commit out into an empty directory. `scratch` is a directory for the index.
+/// Checks a commit out into an empty directory below a base that is being made.
 pub(super) fn checkout(
     resolved: &Resolved,
     target: &Path,
-    scratch: &Path,
+    site: Site<'_>,
     seconds: i64,
 ) -> Result<Checked, BaseError> {
     let mirror = &resolved.mirror.path;
@@ -52,9 +52,10 @@ pub(super) fn checkout(
         64 => ObjectHash::Sha256,
         _ => ObjectHash::Sha1,
     };
-    let index = scratch.join("index.tmp");
+    let index = site.path.join("index.tmp");
     Git::local()
         .at(mirror)
+        .holding(site.lock)
         .env("GIT_INDEX_FILE", &index)
         .args(["read-tree", &expected])
         .quiet()
@@ -62,6 +63,7 @@ pub(super) fn checkout(
     Git::local()
         .at(mirror)
         .nowhere(target)
+        .holding(site.lock)
         .env("GIT_INDEX_FILE", &index)
         .env("GIT_WORK_TREE", target)
         .args(["checkout-index", "--all", "--quiet"])

@@ -162,7 +162,8 @@ pub(super) fn open_file(root: impl AsFd, path: &[u8]) -> io::Result<File> {
 pub(super) fn blob_id(file: &mut File, hash: ObjectHash) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     let mut hasher = BlobHasher::new(hash, length);
-    let mut buffer = vec![0; 64 << 10];
+    // BOUND: most files are small, and so is what is set to zero for them.
+    let mut buffer = vec![0; length.clamp(1, 64 << 10) as usize];
     let mut read = 0u64;
     loop {
         match file.read(&mut buffer)? {

@@ -18,10 +18,11 @@ use sha2::{Digest, Sha256};
 
 use super::error::access;
 use super::files::{self, relative};
+use super::missing::{Lack, Login, Missing};
 use super::tree::{EXECUTABLE, Entry, REGULAR};
 use super::{BaseError, copy};
 use crate::mirror::{Git, Progress, Resolved};
-use crate::source::Typed;
+use crate::source::{Source, Typed};
 
 /// BOUND: the format's own limit for a pointer.
 const POINTER_BYTES: u64 = 1024;
@@ -34,16 +35,23 @@ struct Pointer {
     size: u64,
 }
 
-/// Puts large files in the place of their pointers; gives notes on those that it cannot.
+/// What there is to say of large files.
+#[derive(Debug, Default)]
+pub(super) struct Filled {
+    pub notes: Vec<String>,
+    pub missing: Option<Missing>,
+}
+
+/// Puts large files in the place of their pointers; says of how many it could not.
 pub(super) fn materialise(
     resolved: &Resolved,
     workspace: &Path,
     entries: &mut [Entry],
     progress: &mut dyn Progress,
-) -> Result<Vec<String>, BaseError> {
+) -> Result<Filled, BaseError> {
     let root = files::open_directory(workspace)?;
     if !entries.iter().any(|entry| names_lfs(&root, entry)) {
-        return Ok(Vec::new());
+        return Ok(Filled::default());
     }
     let pointers: Vec<(usize, Pointer)> = entries
         .iter()
@@ -51,7 +59,7 @@ pub(super) fn materialise(
         .filter_map(|(at, entry)| Some((at, pointer_at(&root, entry)?)))
         .collect();
     if pointers.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Filled::default());
     }
     let mut left = 0;
     let fetched = fetch(resolved, progress);
@@ -67,18 +75,51 @@ pub(super) fn materialise(
             }
         }
     }
-    let mut notes = Vec::new();
+    let mut filled = Filled::default();
     if left > 0 {
         let why = match fetched {
             Ok(()) => String::new(),
-            Err(reason) => format!(" ({reason})"),
+            Err(reason) => {
+                filled.missing = Some(Missing {
+                    what: Lack::LargeFiles,
+                    source: resolved.mirror.source.text(),
+                    commit: resolved.commit.clone(),
+                    login: Login::of(resolved.credentials.as_ref()),
+                });
+                format!(" ({reason})")
+            }
         };
-        notes.push(format!("{left} files are LFS pointers{why}"));
+        filled
+            .notes
+            .push(format!("{left} files are LFS pointers{why}"));
     }
-    Ok(notes)
+    Ok(filled)
 }
 
-fn fetch(resolved: &Resolved, progress: &mut dyn Progress) -> Result<(), String> {
+/// Where the large files of a source are.
+///
+/// HOSTILE: `.lfsconfig` in a repository may name another server, or a path of this host. Git's own
+/// settings win over that file, so the address that git-lfs would derive by itself is given as one.
+fn server(source: &Source) -> String {
+    let url = match source {
+        Source::Path(path) => return format!("file://{}", path.display()),
+        Source::Url(url) => url,
+    };
+    let below = |url: &str| match url.trim_end_matches('/') {
+        url if url.ends_with(".git") => format!("{url}/info/lfs"),
+        url => format!("{url}.git/info/lfs"),
+    };
+    if source.http_origin().is_some() {
+        return below(url);
+    }
+    match url.strip_prefix("git://") {
+        Some(rest) => below(&format!("https://{rest}")),
+        None => url.clone(),
+    }
+}
+
+/// Fetches the large files of a commit into its mirror.
+pub(super) fn fetch(resolved: &Resolved, progress: &mut dyn Progress) -> Result<(), String> {
     let typed = Typed {
         source: resolved.mirror.source.clone(),
         credentials: resolved.credentials.clone(),
@@ -89,6 +130,9 @@ fn fetch(resolved: &Resolved, progress: &mut dyn Progress) -> Result<(), String>
     }
     git()
         .setting("remote.origin.url", &typed.source.text())
+        .setting("lfs.url", &server(&typed.source))
+        // It is given up for stuck if it says nothing.
+        .env("GIT_LFS_FORCE_PROGRESS", "1")
         .args(["lfs", "fetch", "origin", &resolved.commit])
         .run(progress)
         .map(|_| ())
@@ -185,6 +229,21 @@ fn parse(text: &[u8]) -> Option<Pointer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_files_are_fetched_from_where_the_repository_is() {
+        for (source, expected) in [
+            ("https://h/a", "https://h/a.git/info/lfs"),
+            ("https://h:1/a.git/", "https://h:1/a.git/info/lfs"),
+            ("git://h/a.git", "https://h/a.git/info/lfs"),
+            ("ssh://git@h/a.git", "ssh://git@h/a.git"),
+            ("git@h:a.git", "git@h:a.git"),
+            ("file:///srv/a", "file:///srv/a"),
+        ] {
+            assert_eq!(server(&Source::Url(source.to_owned())), expected);
+        }
+        assert_eq!(server(&Source::Path("/srv/a".into())), "file:///srv/a");
+    }
 
     #[test]
     fn only_exact_pointers_are_read() {

@@ -62,8 +62,8 @@ pub fn snapshot(
         kind: BaseKind::Snapshot,
         mirror: head.as_ref().map(|head| head.resolved.mirror.id),
     };
-    made(home, store, &new, progress, |path, _| {
-        let workspace = path.join("workspace");
+    made(home, store, &new, progress, |site, _| {
+        let workspace = site.workspace();
         let mut built = match &head {
             None => Built {
                 notes: copy::copy_tree(&folder, &workspace, &mut CopyAll)?,
@@ -167,6 +167,7 @@ impl Head {
             hash: self.base.hash,
             objects: vec![self.resolved.mirror.id],
             notes,
+            missing: Vec::new(),
         })
     }
 

@@ -46,9 +46,9 @@ pub fn staged(
         kind: BaseKind::Stage,
         mirror: None,
     };
-    made(home, store, &new, &mut Silent, |path, _| {
+    made(home, store, &new, &mut Silent, |site, _| {
         let selected = select(&of.workspace(), &sorted)?;
-        build(of, &selected, &path.join("workspace"))
+        build(of, &selected, &site.workspace())
     })
 }
 
@@ -185,6 +185,7 @@ fn build(of: &Base, selected: &[Found], workspace: &Path) -> Result<Built, BaseE
         hash,
         objects: Vec::new(),
         notes: Vec::new(),
+        missing: Vec::new(),
     })
 }
 

@@ -12,14 +12,15 @@ use std::path::{Path, PathBuf};
 use ringfence_model::{ByteText, hex};
 
 use super::checkout::{Checked, checkout};
+use super::missing::{Lack, Login, Missing};
 use super::private::{self, Private};
 use super::tree::{Entry, GITLINK};
-use super::{BaseError, Built, Submodules, files, lfs};
+use super::{BaseError, Built, Site, Submodules, files, lfs};
 use crate::clock::now_us;
 use crate::git::{Config, is_safe};
 use crate::home::Home;
 use crate::ids::MirrorId;
-use crate::mirror::{self, Progress, Resolved};
+use crate::mirror::{self, MirrorError, Progress, Resolved};
 use crate::source::{self, Source, Typed};
 use crate::store::Store;
 
@@ -30,22 +31,23 @@ const COUNT: usize = 256;
 /// BOUND: written by hand.
 const GITMODULES_BYTES: u64 = 1 << 20;
 
-/// Fills `base/workspace` with a commit.
+/// Fills the workspace of a base with a commit.
 pub(super) fn build(
     home: &Home,
     store: &Store,
     resolved: &Resolved,
     submodules: Submodules,
-    base: &Path,
+    site: Site<'_>,
     progress: &mut dyn Progress,
 ) -> Result<Built, BaseError> {
     let mut maker = Maker {
         home,
         store,
-        base,
+        site,
         progress,
         objects: Vec::new(),
         notes: resolved.notes.clone(),
+        missing: Vec::new(),
         left: match submodules {
             Submodules::Fetch => COUNT,
             Submodules::Leave => 0,
@@ -60,16 +62,18 @@ pub(super) fn build(
         hash: checked.hash,
         objects: maker.objects,
         notes: maker.notes,
+        missing: maker.missing,
     })
 }
 
 struct Maker<'a> {
     home: &'a Home,
     store: &'a Store,
-    base: &'a Path,
+    site: Site<'a>,
     progress: &'a mut dyn Progress,
     objects: Vec<MirrorId>,
     notes: Vec<String>,
+    missing: Vec<Missing>,
     /// How many more submodules there may be.
     left: usize,
     submodules: Submodules,
@@ -93,20 +97,14 @@ impl Maker<'_> {
         git_dir: &Path,
         depth: usize,
     ) -> Result<Checked, BaseError> {
-        let top = self.base.join("workspace");
+        let top = self.site.workspace();
         let target = top.join(at);
         // Two seconds ago: a change from now on has another time.
-        let mut checked = checkout(resolved, &target, self.base, self.index_seconds - 2)?;
+        let mut checked = checkout(resolved, &target, self.site, self.index_seconds - 2)?;
         let lfs = lfs::materialise(resolved, &target, &mut checked.entries, self.progress)?;
-        self.notes.extend(lfs);
-        let id = resolved.mirror.id;
-        let place = match self.objects.iter().position(|other| *other == id) {
-            Some(place) => place,
-            None => {
-                self.objects.push(id);
-                self.objects.len() - 1
-            }
-        };
+        self.notes.extend(lfs.notes);
+        self.missing.extend(lfs.missing);
+        let place = self.reads(resolved.mirror.id)?;
         let own = files::make_directories(&top, git_dir)?;
         let settings = self.populate(resolved, &checked.entries, at, git_dir, depth)?;
         let worktree = (!at.as_os_str().is_empty())
@@ -123,6 +121,16 @@ impl Maker<'_> {
         }
         .write()?;
         Ok(checked)
+    }
+
+    /// The number of a mirror's objects. From here on the mirror stays.
+    fn reads(&mut self, id: MirrorId) -> Result<usize, BaseError> {
+        if let Some(place) = self.objects.iter().position(|other| *other == id) {
+            return Ok(place);
+        }
+        self.objects.push(id);
+        self.store.base_reads(self.site.id, &self.objects)?;
+        Ok(self.objects.len() - 1)
     }
 
     /// Checks the submodules of a commit out; gives the settings that they need in its parent.
@@ -147,7 +155,7 @@ impl Maker<'_> {
         for link in links {
             let module = modules.iter().find(|module| module.path == link.path);
             let done = match module {
-                None => Err("`.gitmodules` does not name it".to_owned()),
+                None => Err(Why::Refused("`.gitmodules` does not name it".to_owned())),
                 Some(module) => self.one(parent, module, &link.oid, at, git_dir, depth),
             };
             match (done, module) {
@@ -155,7 +163,19 @@ impl Maker<'_> {
                     private::section(&mut settings, "submodule", &module.name);
                     crate::git::line(&mut settings, "active", b"true");
                 }
-                (Err(reason), _) => {
+                (Err(why), _) => {
+                    let reason = match why {
+                        Why::Refused(reason) => reason,
+                        Why::Missing(reason, source, login) => {
+                            self.missing.push(Missing {
+                                what: Lack::Submodule,
+                                source,
+                                commit: hex(&link.oid),
+                                login,
+                            });
+                            reason
+                        }
+                    };
                     let path = at.join(OsStr::from_bytes(&link.path));
                     let path = ByteText::from(path.as_os_str().as_bytes());
                     self.notes
@@ -168,7 +188,7 @@ impl Maker<'_> {
     }
 
     fn read_modules(&self, at: &Path) -> Vec<Module> {
-        let path = self.base.join("workspace").join(at).join(".gitmodules");
+        let path = self.site.workspace().join(at).join(".gitmodules");
         // A link is not followed: git does not either.
         let small = std::fs::symlink_metadata(&path)
             .is_ok_and(|metadata| metadata.is_file() && metadata.len() <= GITMODULES_BYTES);
@@ -187,49 +207,71 @@ impl Maker<'_> {
         at: &Path,
         git_dir: &Path,
         depth: usize,
-    ) -> Result<(), String> {
+    ) -> Result<(), Why> {
+        let refused = |reason: &str| Err(Why::Refused(reason.to_owned()));
         let text = |bytes: &[u8]| is_safe(bytes) && std::str::from_utf8(bytes).is_ok();
         if !text(&module.path) || !text(&module.name) {
-            return Err("its path or name is not acceptable".to_owned());
+            return refused("its path or name is not acceptable");
         }
         if depth >= DEPTH || self.left == 0 {
-            return Err("there are too many submodules".to_owned());
+            return refused("there are too many submodules");
         }
         self.left -= 1;
-        let top = self.base.join("workspace");
+        let top = self.site.workspace();
         let at = at.join(OsStr::from_bytes(&module.path));
         let below = git_dir
             .join("modules")
             .join(OsStr::from_bytes(&module.name));
         if std::fs::symlink_metadata(top.join(&below)).is_ok() {
-            return Err("its name is taken".to_owned());
+            return refused("its name is taken");
         }
         if !is_plain_directory(&top, &at) {
-            return Err("its directory is not there".to_owned());
+            return refused("its directory is not there");
         }
         let typed = address(parent, &module.url)?;
-        let words = |error: &dyn std::error::Error| error.to_string();
-        let resolved = mirror::ensure(
-            self.home,
-            self.store,
-            &typed,
-            Some(&hex(oid)),
-            self.progress,
-        )
-        .map_err(|error| words(&error))?;
-        let notes = self.notes.len();
+        let commit = hex(oid);
+        let resolved = mirror::ensure(self.home, self.store, &typed, Some(&commit), self.progress)
+            .map_err(|error| Why::of(&error, &typed))?;
+        let (notes, missing) = (self.notes.len(), self.missing.len());
+        self.reads(resolved.mirror.id)
+            .map_err(|error| Why::Refused(error.to_string()))?;
         let result = self.place(&resolved, &at, &below, depth + 1).and_then(|_| {
             let gitfile = format!("gitdir: {}{}\n", up(&at), below.to_string_lossy());
             files::write(&top.join(&at).join(".git"), gitfile.as_bytes())
         });
         result.map_err(|error| {
             self.notes.truncate(notes);
+            self.missing.truncate(missing);
             // What was written of it goes: a directory is whole or empty.
             let _ = std::fs::remove_dir_all(top.join(&below));
             let _ = std::fs::remove_dir_all(top.join(&at));
             let _ = files::make_directory(&top.join(&at), 0o755);
-            words(&error)
+            Why::Refused(error.to_string())
         })
+    }
+}
+
+/// Why a submodule is empty.
+#[derive(Debug)]
+enum Why {
+    /// It will be the next time too.
+    Refused(String),
+    /// The reason, what could not be fetched, and whose credentials are good for it.
+    Missing(String, String, Login),
+}
+
+impl Why {
+    fn of(error: &MirrorError, typed: &Typed) -> Self {
+        match error {
+            MirrorError::Source(_)
+            | MirrorError::Revision { .. }
+            | MirrorError::Unsupported { .. } => Self::Refused(error.to_string()),
+            _ => Self::Missing(
+                error.to_string(),
+                typed.source.text(),
+                Login::of(typed.credentials.as_ref()),
+            ),
+        }
     }
 }
 
@@ -273,12 +315,17 @@ fn parse_modules(text: &[u8]) -> Vec<Module> {
 }
 
 /// Where a submodule is fetched from, or why it is not.
-fn address(parent: &Resolved, url: &[u8]) -> Result<Typed, String> {
-    let url = std::str::from_utf8(url).map_err(|_| "its address is not text".to_owned())?;
+fn address(parent: &Resolved, url: &[u8]) -> Result<Typed, Why> {
+    let refused = |reason: &str| Why::Refused(reason.to_owned());
+    let url = std::str::from_utf8(url).map_err(|_| refused("its address is not text"))?;
+    let nothing = |path: &str| {
+        let reason = "there is nothing at its address".to_owned();
+        Why::Missing(reason, path.to_owned(), Login::None)
+    };
     let local = parent.mirror.source.is_local();
     let full = match url.starts_with("./") || url.starts_with("../") {
         true => relative_to(&parent.mirror.source.text(), url)
-            .ok_or_else(|| "its address leads nowhere".to_owned())?,
+            .ok_or_else(|| refused("its address leads nowhere"))?,
         false => url.to_owned(),
     };
     let mut typed = match Path::new(&full).is_absolute() {
@@ -286,15 +333,15 @@ fn address(parent: &Resolved, url: &[u8]) -> Result<Typed, String> {
             source: Source::Path(
                 Path::new(&full)
                     .canonicalize()
-                    .map_err(|_| "there is nothing at its address".to_owned())?,
+                    .map_err(|_| nothing(&full))?,
             ),
             credentials: None,
         },
-        true => return Err("its address is on this host".to_owned()),
-        false => source::parse_address(&full).map_err(|error| error.to_string())?,
+        true => return Err(refused("its address is on this host")),
+        false => source::parse_address(&full).map_err(|error| refused(&error.to_string()))?,
     };
     if typed.source.is_local() && !local {
-        return Err("its address is on this host".to_owned());
+        return Err(refused("its address is on this host"));
     }
     // A password is for one host only, and a repository has none to give.
     let origin = typed.source.http_origin();

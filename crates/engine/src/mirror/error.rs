@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::process::ProcessError;
 use crate::git::GitError;
+use crate::ids::{BaseId, MirrorId};
 use crate::lock::LockError;
 use crate::source::SourceError;
 use crate::store::StoreError;
@@ -37,6 +38,10 @@ pub enum MirrorError {
     },
     #[error("cannot fetch `{source_text}`: {said}")]
     Fetch { source_text: String, said: String },
+    #[error("cannot fetch `{source_text}`: nothing was heard of it for {minutes} minutes")]
+    Stalled { source_text: String, minutes: u64 },
+    #[error("mirror `{mirror}` is in use by base `{base}`")]
+    InUse { mirror: MirrorId, base: BaseId },
     #[error("cannot {what} `{}`", path.display())]
     Make {
         what: &'static str,

@@ -4,9 +4,11 @@ use std::path::Path;
 
 use ringfence_model::changes::ObjectHash;
 
+use super::clear::clear;
 use super::process::{Git, ProcessError};
 use super::{Mirror, MirrorError, Progress, Revision};
 use crate::home::Home;
+use crate::lock::FileLock;
 use crate::source::{Source, Typed};
 
 /// A file is checked out as the bytes that the repository holds, whatever the tree's own
@@ -32,49 +34,133 @@ enum RemoteHead {
     Unborn,
 }
 
-/// Makes a mirror, or goes on where a killed process stopped.
-pub(super) fn clone(
-    home: &Home,
-    mirror: &Mirror,
-    typed: &Typed,
-    progress: &mut dyn Progress,
-) -> Result<(), MirrorError> {
-    let remote = ask(home, typed)?;
-    init(mirror, remote.hash)?;
-    fetch_all(mirror, typed, Some(&remote.head), progress)
+/// A mirror that nobody else writes to, and where it is fetched from.
+pub(super) struct Held<'a> {
+    pub mirror: &'a Mirror,
+    pub typed: &'a Typed,
+    pub lock: &'a FileLock,
 }
 
-/// Brings a mirror up to date.
-pub(super) fn update(
-    home: &Home,
-    mirror: &Mirror,
-    typed: &Typed,
-    revision: &Revision,
-    progress: &mut dyn Progress,
-) -> Result<(), MirrorError> {
-    let remote = match revision {
-        Revision::Head => Some(ask(home, typed)?),
-        _ => None,
-    };
-    fetch_all(mirror, typed, remote.as_ref().map(|r| &r.head), progress)
-}
+impl Held<'_> {
+    /// Makes the mirror, or goes on where a killed process stopped.
+    pub fn clone(&self, home: &Home, progress: &mut dyn Progress) -> Result<(), MirrorError> {
+        let remote = ask(home, self.typed)?;
+        self.init(remote.hash)?;
+        self.fetch_all(Some(&remote.head), progress)
+    }
 
-/// Fetches something that is on no branch: a commit by its id, a ref by its whole name.
-pub(super) fn by_name(
-    mirror: &Mirror,
-    typed: &Typed,
-    revision: &Revision,
-    progress: &mut dyn Progress,
-) -> Result<(), MirrorError> {
-    let refspec = match revision {
-        Revision::Commit(commit) => format!("+{commit}:refs/ringfence/commits/{commit}"),
-        Revision::Name(name) if name.starts_with("refs/") => format!("+{name}:{name}"),
-        _ => return Ok(()),
-    };
-    match fetch(mirror, typed, &[&refspec], progress) {
-        // The remote does not have it, or does not give it; either way it is not to be had.
-        Ok(()) | Err(MirrorError::Fetch { .. }) => Ok(()),
-        Err(error) => Err(error),
+    /// Brings the mirror up to date.
+    pub fn update(
+        &self,
+        home: &Home,
+        revision: &Revision,
+        progress: &mut dyn Progress,
+    ) -> Result<(), MirrorError> {
+        let remote = match revision {
+            Revision::Head => Some(ask(home, self.typed)?),
+            _ => None,
+        };
+        self.fetch_all(remote.as_ref().map(|remote| &remote.head), progress)
+    }
+
+    /// Fetches something that is on no branch: a commit by its id, a ref by its whole name.
+    pub fn by_name(
+        &self,
+        revision: &Revision,
+        progress: &mut dyn Progress,
+    ) -> Result<(), MirrorError> {
+        let refspec = match revision {
+            Revision::Commit(commit) => format!("+{commit}:refs/ringfence/commits/{commit}"),
+            Revision::Name(name) if name.starts_with("refs/") => format!("+{name}:{name}"),
+            _ => return Ok(()),
+        };
+        match self.fetch(&[&refspec], progress) {
+            // The remote does not have it, or does not give it; either way it is not to be had.
+            Ok(()) | Err(MirrorError::Fetch { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes an empty bare repository; one that is there stays.
+    fn init(&self, hash: ObjectHash) -> Result<(), MirrorError> {
+        let path = &self.mirror.path;
+        let made = |what, source| MirrorError::Make {
+            what,
+            path: path.clone(),
+            source,
+        };
+        std::fs::create_dir_all(path).map_err(|e| made("create", e))?;
+        clear(path)?;
+        self.local("make a repository", |git| {
+            git.nowhere(path)
+                .args(["init", "--quiet", "--bare", "--template="])
+                .arg("--initial-branch=main")
+                .arg(format!("--object-format={}", hash.name()))
+                .arg(path)
+        })?;
+        let write = || {
+            std::fs::create_dir_all(path.join("info"))?;
+            std::fs::write(path.join("info/attributes"), ATTRIBUTES)
+        };
+        write().map_err(|e| made("write the attributes of", e))
+    }
+
+    fn fetch_all(
+        &self,
+        head: Option<&RemoteHead>,
+        progress: &mut dyn Progress,
+    ) -> Result<(), MirrorError> {
+        let detached = format!("+HEAD:{DETACHED}");
+        let mut refspecs = vec![BRANCHES, TAGS];
+        if matches!(head, Some(RemoteHead::Detached)) {
+            refspecs.push(&detached);
+        }
+        self.fetch(&refspecs, progress)?;
+        if let Some(head) = head {
+            self.local("set HEAD", |git| {
+                let git = git.at(&self.mirror.path);
+                match head {
+                    RemoteHead::Branch(branch) => {
+                        git.args(["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")])
+                    }
+                    RemoteHead::Detached => {
+                        git.args(["update-ref", "--no-deref", "HEAD", DETACHED])
+                    }
+                    RemoteHead::Unborn => git.args(["symbolic-ref", "HEAD", UNBORN]),
+                }
+            })?;
+        }
+        // One file instead of one for each branch and tag.
+        self.local("pack the refs", |git| {
+            git.at(&self.mirror.path).args(["pack-refs", "--all"])
+        })
+    }
+
+    fn fetch(&self, refspecs: &[&str], progress: &mut dyn Progress) -> Result<(), MirrorError> {
+        clear(&self.mirror.path)?;
+        let mut git = Git::network(self.typed)
+            .at(&self.mirror.path)
+            .holding(self.lock)
+            .args(["fetch", "--progress", "--no-tags", "--no-write-fetch-head"])
+            .args(["--no-auto-gc", "--no-recurse-submodules"])
+            // A folder whose history is cut is taken with the cut.
+            .arg("--update-shallow");
+        if refspecs.len() > 1 {
+            git = git.arg("--prune");
+        }
+        git.args(address(self.typed)?)
+            .args(refspecs)
+            .run(progress)
+            .map_err(|error| fetch_failed(self.typed, error))?;
+        Ok(())
+    }
+
+    /// A call that writes to the mirror and reaches nobody.
+    fn local(&self, what: &'static str, call: impl FnOnce(Git) -> Git) -> Result<(), MirrorError> {
+        call(Git::local().holding(self.lock))
+            .quiet()
+            .map_err(|error| MirrorError::local(what, self.mirror.path.clone(), error))?;
+        Ok(())
     }
 }
 
@@ -186,77 +272,6 @@ fn ask(home: &Home, typed: &Typed) -> Result<Remote, MirrorError> {
     }
 }
 
-/// Makes an empty bare repository; one that is there stays.
-fn init(mirror: &Mirror, hash: ObjectHash) -> Result<(), MirrorError> {
-    let made = |what, source| MirrorError::Make {
-        what,
-        path: mirror.path.clone(),
-        source,
-    };
-    std::fs::create_dir_all(&mirror.path).map_err(|e| made("create", e))?;
-    Git::local()
-        .nowhere(&mirror.path)
-        .args(["init", "--quiet", "--bare", "--template="])
-        .arg("--initial-branch=main")
-        .arg(format!("--object-format={}", hash.name()))
-        .arg(&mirror.path)
-        .quiet()
-        .map_err(|error| MirrorError::local("make a repository", mirror.path.clone(), error))?;
-    let write = || {
-        std::fs::create_dir_all(mirror.path.join("info"))?;
-        std::fs::write(mirror.path.join("info/attributes"), ATTRIBUTES)
-    };
-    write().map_err(|e| made("write the attributes of", e))
-}
-
-fn fetch_all(
-    mirror: &Mirror,
-    typed: &Typed,
-    head: Option<&RemoteHead>,
-    progress: &mut dyn Progress,
-) -> Result<(), MirrorError> {
-    let detached = format!("+HEAD:{DETACHED}");
-    let mut refspecs = vec![BRANCHES, TAGS];
-    if matches!(head, Some(RemoteHead::Detached)) {
-        refspecs.push(&detached);
-    }
-    fetch(mirror, typed, &refspecs, progress)?;
-    let git = Git::local().at(&mirror.path);
-    let git = match head {
-        None => return Ok(()),
-        Some(RemoteHead::Branch(branch)) => {
-            git.args(["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")])
-        }
-        Some(RemoteHead::Detached) => git.args(["update-ref", "--no-deref", "HEAD", DETACHED]),
-        Some(RemoteHead::Unborn) => git.args(["symbolic-ref", "HEAD", UNBORN]),
-    };
-    git.quiet()
-        .map_err(|error| MirrorError::local("set HEAD", mirror.path.clone(), error))?;
-    Ok(())
-}
-
-fn fetch(
-    mirror: &Mirror,
-    typed: &Typed,
-    refspecs: &[&str],
-    progress: &mut dyn Progress,
-) -> Result<(), MirrorError> {
-    let mut git = Git::network(typed)
-        .at(&mirror.path)
-        .args(["fetch", "--progress", "--no-tags", "--no-write-fetch-head"])
-        .args(["--no-auto-gc", "--no-recurse-submodules"])
-        // A folder whose history is cut is taken with the cut.
-        .arg("--update-shallow");
-    if refspecs.len() > 1 {
-        git = git.arg("--prune");
-    }
-    git.args(address(typed)?)
-        .args(refspecs)
-        .run(progress)
-        .map_err(|error| fetch_failed(typed, error))?;
-    Ok(())
-}
-
 /// The address as arguments; none of them can be an option.
 fn address(typed: &Typed) -> Result<[std::ffi::OsString; 2], MirrorError> {
     let address = match &typed.source {
@@ -270,6 +285,10 @@ fn address(typed: &Typed) -> Result<[std::ffi::OsString; 2], MirrorError> {
 fn fetch_failed(typed: &Typed, error: ProcessError) -> MirrorError {
     match error {
         ProcessError::Start(source) => MirrorError::NoGit { source },
+        ProcessError::Stalled { minutes } => MirrorError::Stalled {
+            source_text: typed.source.text(),
+            minutes,
+        },
         ProcessError::Failed { said } => MirrorError::Fetch {
             source_text: typed.source.text(),
             said,

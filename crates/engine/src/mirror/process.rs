@@ -6,13 +6,22 @@
 //! INVARIANT: credentials of an address go to git by a credential helper that reads two environment
 //! variables. They are in no argument, no file and no message; helpers of the user are switched
 //! off for that call, so that none of them keeps what it is told.
+//!
+//! INVARIANT: a git that writes to what a lock guards holds that lock itself, as its standard input.
+//! It may outlive us; nobody else writes there before it ends.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::Progress;
+use super::stall;
+use crate::lock::FileLock;
 use crate::source::{Credentials, Typed};
 
 /// BOUND: what git says of refs; a million of them.
@@ -25,11 +34,14 @@ const KEPT_LINES: usize = 6;
 const PROGRESS_LINES: usize = 5000;
 
 /// What of the caller's environment git and ssh need to reach a remote.
-const PASSED: [&str; 23] = [
+const PASSED: [&str; 26] = [
     "HOME",
     "USER",
     "LOGNAME",
     "XDG_CONFIG_HOME",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_CONFIG_NOSYSTEM",
     "XDG_RUNTIME_DIR",
     "DBUS_SESSION_BUS_ADDRESS",
     "SSH_AUTH_SOCK",
@@ -51,6 +63,15 @@ const PASSED: [&str; 23] = [
     "TMPDIR",
 ];
 
+/// BOUND: git reports every second while something arrives. A server that counts the objects of a
+/// huge repository may be silent for minutes.
+const STALL: Duration = Duration::from_secs(600);
+
+/// Where the user named no command of his own: ssh that asks nobody, gives up on a host that does not
+/// answer, and notices one that went away.
+const SSH: &str = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=30 \
+     -o ServerAliveCountMax=4";
+
 const HELPER: &str = "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \
      \"$RINGFENCE_GIT_USER\" \"$RINGFENCE_GIT_PASSWORD\"; }; f";
 
@@ -63,6 +84,8 @@ pub enum ProcessError {
     Hear(#[source] io::Error),
     #[error("git said more than {OUTPUT_BYTES} bytes")]
     TooMuch,
+    #[error("git said nothing for {minutes} minutes and was stopped")]
+    Stalled { minutes: u64 },
     #[error("git failed: {said}")]
     Failed {
         /// The last lines of its messages, without secrets.
@@ -76,19 +99,21 @@ pub(crate) struct Git {
     command: Command,
     settings: Vec<(String, String)>,
     credentials: Option<Credentials>,
+    lock: Option<io::Result<OwnedFd>>,
+    stall: Option<Duration>,
 }
 
 impl Git {
     /// A call that may reach a remote.
     pub fn network(typed: &Typed) -> Self {
-        let mut git = Self::new();
-        for name in PASSED {
-            if let Some(value) = std::env::var_os(name) {
-                git.command.env(name, value);
-            }
-        }
+        let mut git = Self::users();
+        git.stall = Some(STALL);
         git.command
             .env("GIT_ALLOW_PROTOCOL", "file:git:http:https:ssh");
+        // The user's own settings may turn any address into one of ssh.
+        if !typed.source.is_local() && !names_ssh() {
+            git.command.env("GIT_SSH_COMMAND", SSH);
+        }
         // BOUND: a remote that sends less than 100 bytes a second for two minutes is stuck.
         git.set("http.lowSpeedLimit", "100");
         git.set("http.lowSpeedTime", "120");
@@ -106,6 +131,17 @@ impl Git {
                 None => git.set(&format!("credential.{origin}.username"), &credentials.user),
             }
             git.credentials = Some(credentials.clone());
+        }
+        git
+    }
+
+    /// A call that hears the user's settings.
+    fn users() -> Self {
+        let mut git = Self::new();
+        for name in PASSED {
+            if let Some(value) = std::env::var_os(name) {
+                git.command.env(name, value);
+            }
         }
         git
     }
@@ -137,6 +173,8 @@ impl Git {
             command,
             settings: Vec::new(),
             credentials: None,
+            lock: None,
+            stall: None,
         };
         git.set("core.hooksPath", "/dev/null");
         git.set("core.fsmonitor", "false");
@@ -160,6 +198,12 @@ impl Git {
     /// The repository to work on.
     pub fn at(mut self, git_dir: &Path) -> Self {
         self.command.env("GIT_DIR", git_dir).current_dir(git_dir);
+        self
+    }
+
+    /// Git holds the lock as well, for as long as it lives.
+    pub fn holding(mut self, lock: &FileLock) -> Self {
+        self.lock = Some(lock.share());
         self
     }
 
@@ -194,35 +238,41 @@ impl Git {
                 .env(format!("GIT_CONFIG_KEY_{number}"), key)
                 .env(format!("GIT_CONFIG_VALUE_{number}"), value);
         }
+        let stdin = match self.lock.take() {
+            Some(lock) => Stdio::from(lock.map_err(ProcessError::Start)?),
+            None => Stdio::null(),
+        };
         self.command
             .env("GIT_CONFIG_COUNT", self.settings.len().to_string())
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = self.command.spawn().map_err(ProcessError::Start)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let reader = std::thread::spawn(move || -> io::Result<Vec<u8>> {
-            let mut bytes = Vec::new();
-            if let Some(stdout) = stdout {
-                stdout.take(OUTPUT_BYTES + 1).read_to_end(&mut bytes)?;
-            }
-            Ok(bytes)
+        let written = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&written);
+        let reader = std::thread::spawn(move || match stdout {
+            Some(stdout) => read_output(stdout, &count),
+            None => Ok(Vec::new()),
         });
         let mut ear = Ear::new(self.credentials.as_ref(), progress);
-        let heard = stderr.map_or(Ok(()), |stderr| ear.listen(stderr));
+        let heard = stderr.map_or(Ok(()), |stderr| ear.listen(stderr, self.stall, &written));
+        if let Err(error @ ProcessError::Stalled { .. }) = heard {
+            // The reader ends with the last of them.
+            stop(&mut child);
+            return Err(error);
+        }
         let said = ear.kept.join("; ");
         let output = match reader.join() {
             Ok(output) => output.map_err(ProcessError::Hear)?,
             Err(_) => return Err(ProcessError::Hear(io::ErrorKind::Other.into())),
         };
         if output.len() as u64 > OUTPUT_BYTES {
-            // It may have ended by itself; either way `wait` does not block.
-            let _ = child.kill();
-            let _ = child.wait();
+            stop(&mut child);
             return Err(ProcessError::TooMuch);
         }
         let status = child.wait().map_err(ProcessError::Hear)?;
-        heard.map_err(ProcessError::Hear)?;
+        heard?;
         if status.success() {
             return Ok(output);
         }
@@ -237,6 +287,41 @@ impl Git {
     pub fn quiet(self) -> Result<Vec<u8>, ProcessError> {
         self.run(&mut super::Silent)
     }
+}
+
+/// Reads all that git writes, and counts it on the way.
+fn read_output(stdout: ChildStdout, count: &AtomicU64) -> io::Result<Vec<u8>> {
+    let mut stdout = stdout.take(OUTPUT_BYTES + 1);
+    let mut bytes = Vec::new();
+    let mut chunk = vec![0; 16 << 10];
+    loop {
+        match stdout.read(&mut chunk) {
+            Ok(0) => return Ok(bytes),
+            Ok(length) => bytes.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        count.store(bytes.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Whether the user says himself how ssh is started.
+fn names_ssh() -> bool {
+    let set = |name: &&str| std::env::var_os(name).is_some();
+    ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(set)
+        || Git::users()
+            .nowhere(Path::new("/"))
+            .args(["config", "--get", "core.sshCommand"])
+            .quiet()
+            .is_ok()
+}
+
+/// Ends git and whatever it started.
+fn stop(child: &mut Child) {
+    stall::kill_below(child.id());
+    // It may have ended by itself; either way `wait` does not block.
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// Listens to git's messages: percent lines are passed on, the last others are kept.
@@ -261,15 +346,35 @@ impl<'a> Ear<'a> {
         }
     }
 
-    fn listen(&mut self, mut stderr: ChildStderr) -> io::Result<()> {
+    /// Until there is no more, or until nothing came for too long.
+    fn listen(
+        &mut self,
+        mut stderr: ChildStderr,
+        bound: Option<Duration>,
+        written: &AtomicU64,
+    ) -> Result<(), ProcessError> {
+        let mut before = 0;
         let mut line = Vec::new();
         let mut chunk = [0; 4096];
         loop {
+            if let Some(bound) = bound
+                && !stall::wait(&stderr, bound).map_err(ProcessError::Hear)?
+            {
+                // Some report where they write.
+                let now = written.load(Ordering::Relaxed);
+                if now == before {
+                    return Err(ProcessError::Stalled {
+                        minutes: bound.as_secs() / 60,
+                    });
+                }
+                before = now;
+                continue;
+            }
             let length = match stderr.read(&mut chunk) {
                 Ok(0) => break,
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
+                Err(error) => return Err(ProcessError::Hear(error)),
             };
             for &byte in &chunk[..length] {
                 match byte {
@@ -365,6 +470,61 @@ mod tests {
                 .iter()
                 .any(|(key, _)| key == "credential.https://example.org.helper")
         );
+    }
+
+    #[test]
+    fn a_silent_remote_is_given_up_and_nothing_stays_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let typed = source::parse("ssh://git@example.invalid/a").unwrap();
+        let pid = directory.path().join("pid");
+        let command = format!("echo $$ > {}; exec sleep 1000; :", pid.display());
+        let mut git = Git::network(&typed)
+            .nowhere(directory.path())
+            .env("GIT_SSH_COMMAND", command)
+            .args(["ls-remote", "--", "ssh://git@example.invalid/a"]);
+        git.stall = Some(Duration::from_secs(1));
+        let error = git.quiet().unwrap_err();
+        assert!(matches!(error, ProcessError::Stalled { .. }), "{error:?}");
+        let pid = std::fs::read_to_string(pid).unwrap();
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        // Gone, or dead and not yet collected.
+        assert!(state.is_err() || state.unwrap().contains(") Z "));
+    }
+
+    #[test]
+    fn ssh_has_bounds_unless_the_user_has_a_command() {
+        let ssh = |text: &str| {
+            let git = Git::network(&source::parse(text).unwrap());
+            let mut found = git.command.get_envs();
+            found
+                .find(|(name, _)| *name == "GIT_SSH_COMMAND")
+                .and_then(|(_, value)| Some(value?.to_string_lossy().into_owned()))
+        };
+        if names_ssh() {
+            println!("SKIPPED the bounds of ssh: there is a command in the settings");
+            return;
+        }
+        let command = ssh("git@example.org:a").unwrap();
+        assert!(command.contains("ConnectTimeout=30"), "{command}");
+        assert!(command.contains("BatchMode=yes"), "{command}");
+        assert_eq!(ssh("file:///srv/a"), None);
+    }
+
+    #[test]
+    fn a_git_that_lives_holds_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.lock");
+        let lock = FileLock::wait(&path, || {}).unwrap();
+        let git = Git::local()
+            .nowhere(directory.path())
+            .holding(&lock)
+            .args(["hash-object", "--stdin"]);
+        drop(lock);
+        assert!(FileLock::is_held(&path).unwrap());
+        // It reads as if there were nothing.
+        let empty = git.quiet().unwrap();
+        assert!(empty.starts_with(b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"));
+        assert!(!FileLock::is_held(&path).unwrap());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::fail;
 use crate::ids::{BaseId, LayerId, MirrorId, SandboxId};
 use crate::lock::FileLock;
-use crate::store::{SandboxRecord, SourceState};
+use crate::store::{BaseKind, BaseRecord, SandboxRecord, SourceState};
 
 /// BOUND: under pressure, what was used this recently is in use.
 const IN_USE_SECONDS: u64 = 600;
@@ -258,21 +258,26 @@ fn caches(
             .map(|layer| layer.base)
             .filter(|base| staying.iter().any(|record| record.base == *base)),
     );
+    let reason = |base: &BaseRecord, kept: &[BaseId]| {
+        why(base.used_us).filter(|_| !kept.contains(&base.id) && base.state == SourceState::Ready)
+    };
     // A staged base needs the whole one to know what it conceals.
-    for base in &bases {
-        if kept.contains(&base.id) {
+    let (staged, whole): (Vec<_>, Vec<_>) =
+        bases.iter().partition(|base| base.kind == BaseKind::Stage);
+    for base in &staged {
+        if reason(base, &kept).is_none() {
             kept.extend(crate::base::stage_of(base));
         }
     }
     let mut kept_mirrors = Vec::new();
-    for base in &bases {
-        let stands = kept.contains(&base.id);
-        match why(base.used_us).filter(|_| !stands && base.state == SourceState::Ready) {
+    // Staged ones go first: until then they hold on to the whole ones.
+    for base in staged.into_iter().chain(whole) {
+        match reason(base, &kept) {
             Some(why) => actions.push(Action {
                 what: What::RemoveBase(base.id),
                 why,
             }),
-            None => kept_mirrors.extend(base.mirror),
+            None => kept_mirrors.extend(crate::base::mirrors_of(base)),
         }
     }
     for mirror in host.store.mirrors()? {

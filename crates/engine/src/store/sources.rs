@@ -119,8 +119,23 @@ const SELECT_BASES: &str = "SELECT id, key, kind, state, mirror, commit_id, tree
 const INSERT_BASE: &str = "
     INSERT INTO bases (id, key, kind, state, mirror, created_us, used_us, detail)
     VALUES (?1, ?2, ?3, 'making', ?4, ?5, ?5, '{}')
-    ON CONFLICT (id) DO UPDATE SET state = 'making', commit_id = NULL, tree = NULL
+    ON CONFLICT (id) DO UPDATE SET state = 'making', commit_id = NULL, tree = NULL,
+        detail = '{}'
         WHERE key = excluded.key";
+
+/// Bases that refer to a mirror: their own, and those that their submodules are read from.
+const MIRROR_USERS: &str = "
+    SELECT id FROM bases WHERE mirror = ?1
+        OR EXISTS (SELECT 1 FROM json_each(bases.detail, '$.objects') WHERE value = ?1)
+    ORDER BY id";
+/// One statement, so that nobody can begin to use it in between.
+const REMOVE_MIRROR: &str = "
+    DELETE FROM mirrors WHERE id = ?1 AND NOT EXISTS (
+        SELECT 1 FROM bases, json_each(bases.detail, '$.objects') WHERE value = ?1)";
+/// A staged base needs the whole one to know what it conceals.
+const REMOVE_BASE: &str = "
+    DELETE FROM bases WHERE id = ?1 AND NOT EXISTS (
+        SELECT 1 FROM bases WHERE key LIKE 'stage ' || ?1 || ' %')";
 
 impl Store {
     /// Records that a mirror is about to be made; one that is being made is left as it is.
@@ -171,11 +186,25 @@ impl Store {
             .map_err(|e| self.source_failed(e, "mirror", "*"))
     }
 
+    /// The bases that refer to a mirror, by `mirror` or by `objects` in their detail.
+    pub fn mirror_users(&self, id: MirrorId) -> Result<Vec<BaseId>, StoreError> {
+        let list = || {
+            self.connection
+                .prepare_cached(MIRROR_USERS)?
+                .query_map([id], |row| row.get(0))?
+                .collect::<Result<Vec<_>, _>>()
+        };
+        list().map_err(|e| self.source_failed(e, "mirror", id.as_str()))
+    }
+
     /// Forgets a mirror, for good when it returns; false where there is none. One that a base
-    /// refers to cannot be removed.
+    /// refers to is in use.
     pub fn remove_mirror(&self, id: MirrorId) -> Result<bool, StoreError> {
-        self.delete("DELETE FROM mirrors WHERE id = ?1", id.as_str())
-            .map_err(|e| self.record_failed(e, "mirror", id.as_str()))
+        let removed = self.delete(REMOVE_MIRROR, "mirror", id.as_str())?;
+        if !removed && self.mirror(id)?.is_some() {
+            return Err(in_use("mirror", id.as_str()));
+        }
+        Ok(removed)
     }
 
     /// Records that a base is about to be made, or made again.
@@ -228,11 +257,27 @@ impl Store {
             .map_err(|e| self.source_failed(e, "base", "*"))
     }
 
-    /// Forgets a base, for good when it returns; false where there is none. One that a layer or a
-    /// sandbox refers to cannot be removed.
+    /// Says of a base that is being made which mirrors it reads, so that they stay.
+    pub fn base_reads(&self, id: BaseId, objects: &[MirrorId]) -> Result<(), StoreError> {
+        let ids: Vec<&str> = objects.iter().map(MirrorId::as_str).collect();
+        let detail = Map::from_iter([("objects".to_owned(), Value::from(ids))]);
+        let update = || {
+            self.intent()?
+                .prepare_cached("UPDATE bases SET detail = ?2 WHERE id = ?1 AND state = 'making'")?
+                .execute(params![id, json(&detail)])
+        };
+        let rows = update().map_err(|e| self.record_failed(e, "base", id.as_str()))?;
+        there(rows, "base", id.as_str())
+    }
+
+    /// Forgets a base, for good when it returns; false where there is none. One that a layer, a
+    /// sandbox or a staged base refers to is in use.
     pub fn remove_base(&self, id: BaseId) -> Result<bool, StoreError> {
-        self.delete("DELETE FROM bases WHERE id = ?1", id.as_str())
-            .map_err(|e| self.record_failed(e, "base", id.as_str()))
+        let removed = self.delete(REMOVE_BASE, "base", id.as_str())?;
+        if !removed && self.base(id)?.is_some() {
+            return Err(in_use("base", id.as_str()));
+        }
+        Ok(removed)
     }
 
     fn touch(&self, sql: &str, id: &str) -> Result<(), rusqlite::Error> {
@@ -242,9 +287,18 @@ impl Store {
         Ok(())
     }
 
-    fn delete(&self, sql: &str, id: &str) -> Result<bool, rusqlite::Error> {
-        let rows = self.acknowledgement()?.prepare_cached(sql)?.execute([id])?;
-        Ok(rows == 1)
+    fn delete(&self, sql: &str, what: &'static str, id: &str) -> Result<bool, StoreError> {
+        let delete = || self.acknowledgement()?.prepare_cached(sql)?.execute([id]);
+        match delete() {
+            Ok(rows) => Ok(rows == 1),
+            // Another row refers to it.
+            Err(error)
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) =>
+            {
+                Err(in_use(what, id))
+            }
+            Err(error) => Err(self.record_failed(error, what, id)),
+        }
     }
 
     fn read_source<T>(
@@ -284,6 +338,13 @@ impl Store {
             id: id.to_owned(),
             source,
         })
+    }
+}
+
+fn in_use(what: &'static str, id: &str) -> StoreError {
+    StoreError::SourceInUse {
+        what,
+        id: id.to_owned(),
     }
 }
 
@@ -401,8 +462,31 @@ mod tests {
         store.touch_base(new.id).unwrap();
         store.touch_mirror(mirror).unwrap();
         assert_eq!(store.bases().unwrap().len(), 1);
-        assert!(store.remove_mirror(mirror).is_err(), "a base refers to it");
+        assert_eq!(store.mirror_users(mirror).unwrap(), [new.id]);
+        let refused = |error| matches!(error, StoreError::SourceInUse { what: "mirror", .. });
+        assert!(refused(store.remove_mirror(mirror).unwrap_err()));
+        // A mirror that only a submodule is read from.
+        let lib = MirrorId::random().unwrap();
+        store.insert_mirror(lib, "https://example.org/lib").unwrap();
+        assert_eq!(store.mirror_users(lib).unwrap(), []);
+        store.base_reads(new.id, &[mirror, lib]).unwrap();
+        assert_eq!(store.mirror_users(lib).unwrap(), [new.id]);
+        assert!(refused(store.remove_mirror(lib).unwrap_err()));
+        let stage = NewBase {
+            id: BaseId::random().unwrap(),
+            key: format!("stage {} x", new.id),
+            kind: BaseKind::Stage,
+            mirror: None,
+        };
+        store.insert_base(&stage).unwrap();
+        let error = store.remove_base(new.id).unwrap_err();
+        assert!(matches!(
+            error,
+            StoreError::SourceInUse { what: "base", .. }
+        ));
+        assert!(store.remove_base(stage.id).unwrap());
         assert!(store.remove_base(new.id).unwrap());
+        assert!(store.remove_mirror(lib).unwrap());
         assert!(!store.remove_base(new.id).unwrap());
         assert!(store.remove_mirror(mirror).unwrap());
         assert!(store.mirrors().unwrap().is_empty());

@@ -133,6 +133,15 @@ pub struct Server {
 impl Server {
     /// Serves the repositories below a directory; with `user:password` if that is given.
     pub fn start(root: &Path, password: &str) -> Self {
+        Self::start_with(root, password, None)
+    }
+
+    /// As long as there is a file `gate`, packs are sent by half; `half` says that one was.
+    pub fn start_slow(root: &Path, gate: &Path) -> Self {
+        Self::start_with(root, "", Some(gate))
+    }
+
+    fn start_with(root: &Path, password: &str, gate: Option<&Path>) -> Self {
         let log = root.join("requests.log");
         let script = concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -142,6 +151,7 @@ impl Server {
             .arg(script)
             .args([root, &log])
             .arg(password)
+            .args(gate)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -1,12 +1,17 @@
-"""A git server for tests: smart HTTP by `git http-backend`, with a password if one is given."""
+"""A git server for tests: smart HTTP by `git http-backend`, with a password if one is given.
+
+With a gate, packs stop half-way for as long as that file is there; the log says `half`.
+"""
 
 import base64
 import os
 import subprocess
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ROOT, LOG, PASSWORD = sys.argv[1:4]
+GATE = sys.argv[4] if len(sys.argv) > 4 else ""
 EXPECTED = "Basic " + base64.b64encode(PASSWORD.encode()).decode()
 
 
@@ -36,7 +41,14 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        half = len(content) // 2 if GATE and b"PACK" in content else 0
+        if half:
+            self.wfile.write(content[:half])
+            self.wfile.flush()
+            self.note("half")
+            while os.path.exists(GATE):
+                time.sleep(0.01)
+        self.wfile.write(content[half:])
         self.note(status)
 
     def do_GET(self):
