@@ -142,6 +142,15 @@ fn commit_with(
     progress: &mut dyn Progress,
 ) -> Result<Base, BaseError> {
     let mirror = &resolved.mirror;
+    // Who asks for a commit gets its tree, on whatever branch it was checked out before.
+    if resolved.branch.is_none()
+        && submodules == Submodules::Fetch
+        && let Some(record) = store.base_of_commit(mirror.id, &resolved.commit)?
+        && let Some(base) = from_record(home, &record)
+    {
+        store.touch_base(base.id)?;
+        return Ok(base);
+    }
     // The branch is in `HEAD`, which is in the base.
     let branch = resolved.branch.as_deref().unwrap_or("-");
     let mut key = format!("commit {} {} {branch}", mirror.id, resolved.commit);

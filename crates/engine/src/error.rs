@@ -276,6 +276,10 @@ impl Error {
     /// What to do next, in one sentence.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Store(StoreError::NoSandbox { .. }) => "`ringfence status` lists the sandboxes",
+            Self::Store(StoreError::NoCheckpoint { .. }) => {
+                "`ringfence sandbox checkpoints` lists them"
+            }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use ringfence_engine::attend::Channel as _;
 use ringfence_model::wire::{Reply, Request};
 
 use crate::place::{Place, names};

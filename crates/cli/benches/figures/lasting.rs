@@ -12,7 +12,7 @@ use ringfence_engine::ids::SandboxId;
 use ringfence_engine::mirror::Silent;
 use ringfence_engine::sandboxes::Host;
 use ringfence_engine::sandboxes::create::{CreateRequest, From, Stage, create};
-use ringfence_engine::sandboxes::exec::{Beside, ExecRequest, Lost, exec};
+use ringfence_engine::sandboxes::exec::{Beside, ExecRequest, Lost, exec, turn};
 use ringfence_engine::store::{AutoCheckpoint, Store};
 use ringfence_engine::workspace::Ignored;
 use ringfence_model::ByteText;
@@ -135,12 +135,13 @@ pub fn command(host: &Host, id: SandboxId, words: &[&str]) -> Result<()> {
         time_seconds: None,
         lost: Lost::Replace,
         incarnation: None,
-        beside: Beside::Wait,
     };
     let mut heard = Heard::default();
+    let turn = turn(host, id, Beside::Wait, &mut |_| {})?;
     let done = exec(
         host,
         id,
+        &turn,
         &request,
         &Inputs::default(),
         &mut heard,

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use ringfence_engine::attend::Channel as _;
 use ringfence_engine::changes;
 use ringfence_engine::client::Message;
 use ringfence_engine::home::Home;

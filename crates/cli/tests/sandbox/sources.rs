@@ -17,7 +17,10 @@ fn logged(kit: &Kit<'_>) -> Result<(PathBuf, PathBuf)> {
     fs::write(&log, "")?;
     fs::set_permissions(&log, fs::Permissions::from_mode(0o666))?;
     let git = bin.join("git");
-    let script = format!("#!/bin/sh\necho \"$*\" >> {}\nexec /usr/bin/git \"$@\"\n", path(&log));
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >> {}\nexec /usr/bin/git \"$@\"\n",
+        path(&log)
+    );
     fs::write(&git, script)?;
     fs::set_permissions(&git, fs::Permissions::from_mode(0o755))?;
     Ok((bin, log))
@@ -30,7 +33,11 @@ fn r36_many_sandboxes_cost_one_clone() -> Result<()> {
         let remote = kit.fixture.folder.with_file_name("remote.git");
         let top = remote.parent().context("a parent")?.to_owned();
         let folder = path(&kit.fixture.folder);
-        kit.env.git(kit.fixture, &top, &["clone", "-q", "--bare", folder, path(&remote)])?;
+        kit.env.git(
+            kit.fixture,
+            &top,
+            &["clone", "-q", "--bare", folder, path(&remote)],
+        )?;
         let url = format!("file://{}", path(&remote));
         let searched = format!("{}:/usr/bin:/bin", path(&bin));
         let create = |revision: &str| {
@@ -38,7 +45,9 @@ fn r36_many_sandboxes_cost_one_clone() -> Result<()> {
                 .env
                 .call(kit.fixture)
                 .variable("PATH", &searched)
-                .finish(&["sandbox", "create", "--repo", &url, "--base", revision, "--json"])?;
+                .finish(&[
+                    "sandbox", "create", "--repo", &url, "--base", revision, "--json",
+                ])?;
             ensure!(output.status.success(), "{}", output.tail());
             output.json.context("no JSON")
         };
@@ -55,11 +64,16 @@ fn r36_many_sandboxes_cost_one_clone() -> Result<()> {
         let fetches = |calls: &str| {
             calls
                 .lines()
-                .filter(|line| line.contains(&url) && (line.contains("fetch") || line.contains("clone")))
+                .filter(|line| {
+                    line.contains(&url) && (line.contains("fetch") || line.contains("clone"))
+                })
                 .count()
         };
         let first: Vec<&str> = calls.lines().take(12).collect();
-        ensure!(calls.contains(&url) || calls.contains("fetch"), "git was not seen: {first:?}");
+        ensure!(
+            calls.contains(&url) || calls.contains("fetch"),
+            "git was not seen: {first:?}"
+        );
         println!("calls: {}", calls.lines().count());
         for place in ["mirrors", "bases"] {
             let directories = fs::read_dir(kit.state_path(place))?
@@ -125,7 +139,9 @@ fn r37_no_agent_can_change_the_mirror_and_no_token_is_kept() -> Result<()> {
             if file.is_file() {
                 let bytes = fs::read(&file)?;
                 ensure!(
-                    !bytes.windows(TOKEN.len()).any(|window| window == TOKEN.as_bytes()),
+                    !bytes
+                        .windows(TOKEN.len())
+                        .any(|window| window == TOKEN.as_bytes()),
                     "the token is in {file:?}"
                 );
             }

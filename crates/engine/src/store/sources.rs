@@ -250,6 +250,21 @@ impl Store {
             .map_err(|e| self.source_failed(e, "base", id.as_str()))
     }
 
+    /// A whole base of a commit, whatever branch it was asked for by.
+    pub fn base_of_commit(
+        &self,
+        mirror: MirrorId,
+        commit: &str,
+    ) -> Result<Option<BaseRecord>, StoreError> {
+        let sql = format!(
+            "{SELECT_BASES} WHERE mirror = ?1 AND commit_id = ?2 AND kind = 'commit'
+             AND state = 'ready' AND detail ->> 'missing' IS NULL
+             AND key NOT LIKE '%without submodules%' ORDER BY used_us DESC LIMIT 1"
+        );
+        self.read_source(&sql, params![mirror, commit], decode_base)
+            .map_err(|e| self.source_failed(e, "base", commit))
+    }
+
     /// All bases, the least recently used first.
     pub fn bases(&self) -> Result<Vec<BaseRecord>, StoreError> {
         let sql = format!("{SELECT_BASES} ORDER BY used_us, id");
