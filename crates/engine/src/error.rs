@@ -169,7 +169,7 @@ pub enum Error {
     BadCheckpointName(String),
     #[error("`{0}` cannot be the name of a session: letters, digits, `-` and `_`")]
     BadSession(String),
-    #[error("the state of sandbox `{sandbox}` did not come from checkpoint `{checkpoint}`")]
+    #[error("the present state of sandbox `{sandbox}` does not lie on checkpoint `{checkpoint}`")]
     NotBelow { sandbox: String, checkpoint: String },
     #[error("{count} forks cannot be made at once: at least 1, at most {most}")]
     BadCount { count: usize, most: usize },
@@ -269,7 +269,14 @@ impl Error {
                 "nothing was changed; put it back, or roll back to a checkpoint below it, or remove the sandbox with `ringfence sandbox rm`"
             }
             Self::NotBelow { .. } => {
-                "`ringfence sandbox checkpoints` shows which ones it came from"
+                "`ringfence sandbox checkpoints` marks those that it lies on; one that was made while something ran is a copy beside it"
+            }
+            Self::CheckpointTaken { .. } => {
+                "a checkpoint never changes; give this one another name"
+            }
+            Self::Store(StoreError::NoSandbox { .. }) => "`ringfence status` lists the sandboxes",
+            Self::Store(StoreError::NoCheckpoint { .. }) => {
+                "`ringfence sandbox checkpoints` lists the checkpoints of a sandbox"
             }
             Self::NoCommand => "say what to run after `--`, or `--shell` for a shell",
             Self::TooLittleMemory { .. } => "sizes are in bytes unless a unit follows: `512M`",
