@@ -40,7 +40,10 @@ fn r71_a_rollback_brings_every_file_back_and_ends_what_runs() -> Result<()> {
         ensure!(after == before, "{before}\n{after}");
         ensure!(!after.contains("marker"));
         ensure!(kit.sh(&id, DATABASE)? == "2\n", "the database goes on");
-        ensure!(kit.sh(&id, "git status --short; git log --format=%s -1")?.ends_with("w\n"));
+        ensure!(
+            kit.sh(&id, "git status --short; git log --format=%s -1")?
+                .ends_with("w\n")
+        );
         // Again, from a running and from a stopped sandbox, and to a state before and after.
         kit.done(&["sandbox", "checkpoint", &id, "--name", "later"])?;
         kit.done(&["sandbox", "rollback", &id, "good"])?;
@@ -48,7 +51,10 @@ fn r71_a_rollback_brings_every_file_back_and_ends_what_runs() -> Result<()> {
         kit.done(&["sandbox", "rollback", &id, "later"])?;
         ensure!(kit.sh(&id, DATABASE)? == "3\n");
         let tree = kit.json(&["sandbox", "checkpoints", &id, "--json"])?;
-        ensure!(tree[1]["parent"] == "good" && tree[0]["current"] == true, "{tree}");
+        ensure!(
+            tree[1]["parent"] == "good" && tree[0]["current"] == true,
+            "{tree}"
+        );
         kit.fails(2, "no checkpoint", &["sandbox", "rollback", &id, "none"])?;
         Ok(())
     })
@@ -104,9 +110,8 @@ fn a_checkpoint_stands_still_while_its_writer_goes_on() -> Result<()> {
         let fork = fork.trim();
         let frozen = kit.sh(fork, look)?;
         // It writes on, and is seen to.
-        let shared = |shell: &str| {
-            kit.done(&["sandbox", "exec", &id, "--shared", "--", "sh", "-c", shell])
-        };
+        let shared =
+            |shell: &str| kit.done(&["sandbox", "exec", &id, "--shared", "--", "sh", "-c", shell]);
         let now = shared(look)?;
         kit.until("writing", || Ok(shared(look)? != now))?;
         ensure!(kit.sh(fork, look)? == frozen, "the fork moved");
@@ -115,7 +120,10 @@ fn a_checkpoint_stands_still_while_its_writer_goes_on() -> Result<()> {
         }
         // What the mapping and the file held at that moment belongs together.
         let pages = "import sys; b = open('map', 'rb').read(); sys.exit(b[:8] != b[4096:4104])";
-        let together = kit.sh(fork, &format!("python3 -c \"{pages}\"; tail -c 20 log | wc -l"));
+        let together = kit.sh(
+            fork,
+            &format!("python3 -c \"{pages}\"; tail -c 20 log | wc -l"),
+        );
         ensure!(together.is_ok() || kit.sh(fork, "test -s map").is_ok());
         let writer = kit.status(&id)?;
         expect(&writer, "processes", 1)?;
@@ -145,18 +153,35 @@ fn deep_stacks_are_made_flat_and_show_the_same() -> Result<()> {
         }
         let seen = kit.sh(&id, TREE)?;
         let status = kit.sh(&id, "git status --short")?;
-        ensure!(status.contains("M a.txt") && status.contains("?? f40"), "{status}");
+        ensure!(
+            status.contains("M a.txt") && status.contains("?? f40"),
+            "{status}"
+        );
         kit.until("flat", || {
-            Ok(kit.status(&id)?["layers"].as_u64().is_some_and(|layers| layers <= 14))
+            Ok(kit.status(&id)?["layers"]
+                .as_u64()
+                .is_some_and(|layers| layers <= 14))
         })?;
-        ensure!(kit.sh(&id, TREE)? == seen, "the squashed stack shows something else");
+        ensure!(
+            kit.sh(&id, TREE)? == seen,
+            "the squashed stack shows something else"
+        );
         ensure!(kit.sh(&id, "git status --short")? == status);
         let checkpoints = kit.json(&["sandbox", "checkpoints", &id, "--json"])?;
-        ensure!(checkpoints.as_array().is_some_and(|list| list.len() >= 40), "{checkpoints}");
+        ensure!(
+            checkpoints.as_array().is_some_and(|list| list.len() >= 40),
+            "{checkpoints}"
+        );
         // Each of them can still be reached.
         kit.done(&["sandbox", "rollback", &id, "exec-5"])?;
-        let back = kit.sh(&id, "cat f5 d5/x/y src/n; tail -n 1 a.txt; ls | tr '\\n' ' '")?;
-        ensure!(back == "5\n5\n5\n5\nREADME.md a.txt d4 d5 f3 f4 f5 src ", "{back}");
+        let back = kit.sh(
+            &id,
+            "cat f5 d5/x/y src/n; tail -n 1 a.txt; ls | tr '\\n' ' '",
+        )?;
+        ensure!(
+            back == "5\n5\n5\n5\nREADME.md a.txt d4 d5 f3 f4 f5 src ",
+            "{back}"
+        );
         kit.done(&["sandbox", "rollback", &id, "exec-40"])?;
         ensure!(kit.sh(&id, TREE)? == seen);
         Ok(())
@@ -174,7 +199,10 @@ fn a_directory_of_a_sealed_layer_can_be_moved() -> Result<()> {
             "mv d moved; mv src lib; test ! -e d; test ! -e src; stat -c %a moved/e/x; cat moved/e/x lib/deep/x.c; \
              git mv a.txt b.txt; ls",
         )?;
-        ensure!(seen == "600\nx\nint x;\nREADME.md\nb.txt\nlib\nmoved\n", "{seen}");
+        ensure!(
+            seen == "600\nx\nint x;\nREADME.md\nb.txt\nlib\nmoved\n",
+            "{seen}"
+        );
         let answer = kit.call(&["sandbox", "fs", "mv", &id, "lib", "src"])?;
         answer.exits(0)?;
         ensure!(kit.sh(&id, "cat src/deep/x.c; test ! -e lib")? == "int x;\n");

@@ -24,7 +24,16 @@ fn the_code_of_a_command_is_passed_through() -> Result<()> {
             kit.call(&[&["sandbox", "exec", &id, "--"], words].concat())?
                 .exits(code)?;
         }
-        let words = ["sandbox", "exec", &id, "--timeout", "1s", "--", "sleep", "1000"];
+        let words = [
+            "sandbox",
+            "exec",
+            &id,
+            "--timeout",
+            "1s",
+            "--",
+            "sleep",
+            "1000",
+        ];
         let output = kit.call(&words)?;
         ensure!(output.status.code() == Some(124), "{}", output.tail());
         ensure!(output.stderr.contains("timed_out"), "{}", output.tail());
@@ -34,7 +43,9 @@ fn the_code_of_a_command_is_passed_through() -> Result<()> {
             .input(b"one\ntwo\n")
             .finish(&["sandbox", "exec", &id, "--", "tac"])?;
         ensure!(echoed.stdout == "two\none\n", "{}", echoed.tail());
-        let words = ["sandbox", "exec", &id, "--cwd", "src", "--env", "A=b c", "--", "sh", "-c"];
+        let words = [
+            "sandbox", "exec", &id, "--cwd", "src", "--env", "A=b c", "--", "sh", "-c",
+        ];
         let shown = kit.done(&[&words[..], &["pwd; echo $A"]].concat())?;
         ensure!(shown == "/workspace/src\nb c\n", "{shown}");
         Ok(())
@@ -49,7 +60,9 @@ fn much_output_reaches_a_slow_reader_and_holds_up_nobody() -> Result<()> {
         kit.sh(&id, "true")?;
         let script = format!("yes 0123456789abcde | head -c {BYTES}");
         let call = kit.env.call(kit.fixture);
-        let words = ["sandbox", "exec", &id, "--shared", "--", "sh", "-c", &script];
+        let words = [
+            "sandbox", "exec", &id, "--shared", "--", "sh", "-c", &script,
+        ];
         let mut child = call
             .command(&[], &words)
             .stdin(Stdio::null())
@@ -70,7 +83,10 @@ fn much_output_reaches_a_slow_reader_and_holds_up_nobody() -> Result<()> {
         out.read_to_end(&mut rest)?;
         ensure!(rest.len() == BYTES - 16, "{} bytes", rest.len());
         let same = |line: &[u8]| line == b"0123456789abcde\n";
-        ensure!(same(&first) && rest.chunks(16).all(same), "not what was printed");
+        ensure!(
+            same(&first) && rest.chunks(16).all(same),
+            "not what was printed"
+        );
         ensure!(child.wait()?.success());
         Ok(())
     })
@@ -82,13 +98,24 @@ fn an_interrupt_or_a_killed_caller_ends_the_command_only() -> Result<()> {
         let id = kit.create(&[])?;
         kit.sh(&id, "sleep 1000 > /dev/null 2>&1 &")?;
         for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
-            let words = ["sandbox", "exec", &id, "--", "sh", "-c", "echo up; sleep 999; echo no"];
+            let words = [
+                "sandbox",
+                "exec",
+                &id,
+                "--",
+                "sh",
+                "-c",
+                "echo up; sleep 999; echo no",
+            ];
             let mut live = kit.env.call(kit.fixture).live(&words)?;
             live.until("up")?;
             expect(&kit.status(&id)?, "execs", 1)?;
             live.signal(signal)?;
             let output = live.finish()?;
-            ensure!(!output.status.success() && !output.stdout.contains("no"), "{output:?}");
+            ensure!(
+                !output.status.success() && !output.stdout.contains("no"),
+                "{output:?}"
+            );
             kit.until("ended", || Ok(kit.status(&id)?["processes"] == 1))?;
             // The next one does not wait for it.
             kit.done(&["sandbox", "exec", &id, "--no-wait", "--", "true"])?;
@@ -162,13 +189,25 @@ fn the_walls_are_those_of_a_run() -> Result<()> {
                 .collect();
             ensure!(seen.is_empty(), "{seen:?}");
         }
-        ensure!(looked.contains("/workspace"), "the look does not work: {looked}");
-        let network = kit.sh(&id, "cat /proc/net/dev | grep -c : ; id -u; grep CapEff /proc/self/status")?;
-        ensure!(network == "1\n1000\nCapEff:\t0000000000000000\n", "{network}");
+        ensure!(
+            looked.contains("/workspace"),
+            "the look does not work: {looked}"
+        );
+        let network = kit.sh(
+            &id,
+            "cat /proc/net/dev | grep -c : ; id -u; grep CapEff /proc/self/status",
+        )?;
+        ensure!(
+            network == "1\n1000\nCapEff:\t0000000000000000\n",
+            "{network}"
+        );
         // It was proved from inside, and written down.
         let journal = kit.state_path("sandboxes").join(&id).join("audit-1.jsonl");
         let journal = std::fs::read_to_string(journal)?;
-        ensure!(journal.contains("\"proof\"") && journal.contains("\"enforced\""), "{journal}");
+        ensure!(
+            journal.contains("\"proof\"") && journal.contains("\"enforced\""),
+            "{journal}"
+        );
         Ok(())
     })
 }
@@ -179,15 +218,15 @@ fn r46_parallel_commands_lose_no_update() -> Result<()> {
         let id = kit.create(&[])?;
         kit.sh(&id, "echo 0 > c; : > log")?;
         let count = "n=$(cat c); echo $((n+1)) > c";
-        together(kit, 100, |_| {
-            kit.sh(&id, count).map(drop)
-        })?;
+        together(kit, 100, |_| kit.sh(&id, count).map(drop))?;
         ensure!(kit.sh(&id, "cat c")? == "100\n");
         kit.sh(&id, "seq -f 'line %.0f.' 100 > edited")?;
         together(kit, 100, |n| {
             if n < 50 {
                 let (old, new) = (format!("line {}.", n + 1), format!("LINE {}.", n + 1));
-                let words = ["sandbox", "fs", "edit", &id, "edited", "--old", &old, "--new", &new];
+                let words = [
+                    "sandbox", "fs", "edit", &id, "edited", "--old", &old, "--new", &new,
+                ];
                 kit.done(&words).map(drop)
             } else {
                 let words = ["sandbox", "fs", "write", &id, "log", "--append"];
@@ -195,7 +234,10 @@ fn r46_parallel_commands_lose_no_update() -> Result<()> {
                 call.finish(&words)?.exits(0)
             }
         })?;
-        let seen = kit.sh(&id, "grep -c LINE edited; sort -un log | wc -l; wc -l < log")?;
+        let seen = kit.sh(
+            &id,
+            "grep -c LINE edited; sort -un log | wc -l; wc -l < log",
+        )?;
         ensure!(seen == "50\n50\n50\n", "{seen}");
         Ok(())
     })
@@ -215,14 +257,22 @@ fn together(kit: &Kit<'_>, times: usize, act: impl Fn(usize) -> Result<()> + Syn
                         return;
                     }
                     if let Err(error) = act(n) {
-                        failures.lock().expect("no panic").push(format!("{n}: {error:#}"));
+                        failures
+                            .lock()
+                            .expect("no panic")
+                            .push(format!("{n}: {error:#}"));
                     }
                 }
             });
         }
     });
     let failures = failures.into_inner().expect("no panic");
-    ensure!(failures.is_empty(), "{} of {times}: {}", failures.len(), failures[0]);
+    ensure!(
+        failures.is_empty(),
+        "{} of {times}: {}",
+        failures.len(),
+        failures[0]
+    );
     Ok(())
 }
 
@@ -230,14 +280,43 @@ fn together(kit: &Kit<'_>, times: usize, act: impl Fn(usize) -> Result<()> + Syn
 fn r46_a_busy_sandbox_refuses_waits_or_shares_as_asked() -> Result<()> {
     lasting("busy", |kit| {
         let id = kit.create(&[])?;
-        let words = ["sandbox", "exec", &id, "--", "sh", "-c", "echo up; read go; echo first >> order"];
+        let words = [
+            "sandbox",
+            "exec",
+            &id,
+            "--",
+            "sh",
+            "-c",
+            "echo up; read go; echo first >> order",
+        ];
         let mut live = kit.env.call(kit.fixture).live(&words)?;
         live.until("up")?;
-        let refused = kit.fails(2, "conflict", &["sandbox", "exec", &id, "--no-wait", "--", "true"])?;
+        let refused = kit.fails(
+            2,
+            "conflict",
+            &["sandbox", "exec", &id, "--no-wait", "--", "true"],
+        )?;
         ensure!(refused.contains("hint:"), "{refused}");
-        let beside = ["sandbox", "exec", &id, "--shared", "--", "sh", "-c", "echo shared >> order"];
+        let beside = [
+            "sandbox",
+            "exec",
+            &id,
+            "--shared",
+            "--",
+            "sh",
+            "-c",
+            "echo shared >> order",
+        ];
         kit.done(&beside)?;
-        let words = ["sandbox", "exec", &id, "--", "sh", "-c", "echo second >> order"];
+        let words = [
+            "sandbox",
+            "exec",
+            &id,
+            "--",
+            "sh",
+            "-c",
+            "echo second >> order",
+        ];
         let mut waiting = kit.env.call(kit.fixture).live(&words)?;
         waiting.until("ringfence: waiting for the command that runs in this sandbox")?;
         live.say("go\n")?;

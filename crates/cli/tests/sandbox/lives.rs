@@ -46,7 +46,10 @@ fn r39_a_lost_execution_is_told_and_replaced_only_on_request() -> Result<()> {
         kit.kill_keeper(&id)?;
         let marker = ["sandbox", "exec", &id, "--", "touch", "ran"];
         let said = kit.fails(4, "runtime_lost", &marker)?;
-        ensure!(said.contains("hint:") && said.contains("--replace"), "{said}");
+        ensure!(
+            said.contains("hint:") && said.contains("--replace"),
+            "{said}"
+        );
         let seen = kit.expect_state(&id, "lost")?;
         expect(&seen, "incarnation", 1)?;
         expect(&seen, "keeper_pid", Value::Null)?;
@@ -54,12 +57,28 @@ fn r39_a_lost_execution_is_told_and_replaced_only_on_request() -> Result<()> {
         let replaced = kit.call(&["sandbox", "exec", &id, "--replace", "--", "cat", "kept"])?;
         replaced.exits(0)?;
         ensure!(replaced.stdout == "kept\n");
-        ensure!(replaced.stderr.contains("was lost and is replaced"), "{}", replaced.stderr);
+        ensure!(
+            replaced.stderr.contains("was lost and is replaced"),
+            "{}",
+            replaced.stderr
+        );
         expect(&kit.expect_state(&id, "running")?, "incarnation", 2)?;
-        let old = ["sandbox", "exec", &id, "--incarnation", "1", "--", "touch", "ran"];
+        let old = [
+            "sandbox",
+            "exec",
+            &id,
+            "--incarnation",
+            "1",
+            "--",
+            "touch",
+            "ran",
+        ];
         kit.fails(4, "runtime_lost", &old)?;
         kit.done(&["sandbox", "exec", &id, "--incarnation", "2", "--", "true"])?;
-        ensure!(kit.sh(&id, "ls")?.lines().all(|name| name != "ran"), "it ran all the same");
+        ensure!(
+            kit.sh(&id, "ls")?.lines().all(|name| name != "ran"),
+            "it ran all the same"
+        );
         Ok(())
     })
 }
@@ -69,7 +88,15 @@ fn r39_what_an_exec_was_doing_is_told_when_its_execution_dies() -> Result<()> {
     lasting("dies", |kit| {
         let id = kit.create(&[])?;
         kit.sh(&id, "true")?;
-        let words = ["sandbox", "exec", &id, "--", "sh", "-c", "echo up; sleep 1000"];
+        let words = [
+            "sandbox",
+            "exec",
+            &id,
+            "--",
+            "sh",
+            "-c",
+            "echo up; sleep 1000",
+        ];
         let mut live = kit.env.call(kit.fixture).live(&words)?;
         live.until("up")?;
         kit.kill_keeper(&id)?;
@@ -101,7 +128,10 @@ fn r42_what_is_gone_is_told_and_nothing_else_is_lost() -> Result<()> {
         fs::rename(&layer, &away)?;
         broken(kit, &other, &head)?;
         let top = kit.state_path("sandboxes").join(&other).join("top/upper");
-        ensure!(top.join("workspace/two").exists(), "what was left is destroyed");
+        ensure!(
+            top.join("workspace/two").exists(),
+            "what was left is destroyed"
+        );
         kit.expect_state(&whole, "stopped")?;
         fs::rename(&away, &layer)?;
         ensure!(kit.sh(&other, "cat one two")? == "one\ntwo\n");
@@ -139,7 +169,11 @@ fn broken(kit: &Kit<'_>, id: &str, missing: &str) -> Result<()> {
     let looks = || -> Result<Vec<_>> {
         places
             .iter()
-            .map(|place| Ok(fingerprint(&kit.state_path(place))?.into_keys().collect::<Vec<_>>()))
+            .map(|place| {
+                Ok(fingerprint(&kit.state_path(place))?
+                    .into_keys()
+                    .collect::<Vec<_>>())
+            })
             .collect()
     };
     let before = looks()?;
@@ -166,7 +200,15 @@ fn r40_a_session_keeps_directory_and_variables() -> Result<()> {
     lasting("session", |kit| {
         let id = kit.create(&[])?;
         let session = |options: &[&str], words: &[&str]| {
-            kit.done(&[&["sandbox", "exec", &id, "--session", "s"], options, &["--"], words].concat())
+            kit.done(
+                &[
+                    &["sandbox", "exec", &id, "--session", "s"],
+                    options,
+                    &["--"],
+                    words,
+                ]
+                .concat(),
+            )
         };
         session(&[], &["cd", "src/deep"])?;
         session(&[], &["export WORD=\"it's\nhere\" OTHER=2; unset OTHER"])?;
@@ -181,10 +223,22 @@ fn r40_a_session_keeps_directory_and_variables() -> Result<()> {
         ensure!(other == "/workspace\n,\n", "{other}");
         ensure!(kit.sh(&id, look)? == "/workspace\n,\n");
         // A failing command leaves its state and its code.
-        let failed = ["sandbox", "exec", &id, "--session", "s", "--", "cd ..; export N=3; exit 9"];
+        let failed = [
+            "sandbox",
+            "exec",
+            &id,
+            "--session",
+            "s",
+            "--",
+            "cd ..; export N=3; exit 9",
+        ];
         kit.call(&failed)?.exits(9)?;
         ensure!(session(&[], &["pwd; echo $N"])? == "/workspace/src\n3\n");
-        kit.fails(2, "session", &["sandbox", "exec", &id, "--session", "../x", "--", "true"])?;
+        kit.fails(
+            2,
+            "session",
+            &["sandbox", "exec", &id, "--session", "../x", "--", "true"],
+        )?;
 
         let history = kit.done(&["sandbox", "history", &id, "--json"])?;
         let calls: Vec<Value> = history
@@ -228,7 +282,10 @@ fn r41_status_agrees_with_disk_and_processes() -> Result<()> {
         let stopped = kit.create(&[])?;
         let lost = kit.create(&[])?;
         for id in [&running, &stopped, &lost] {
-            kit.sh(id, "echo x > x; sleep 1000 > /dev/null 2>&1 & sleep 1000 > /dev/null 2>&1 &")?;
+            kit.sh(
+                id,
+                "echo x > x; sleep 1000 > /dev/null 2>&1 & sleep 1000 > /dev/null 2>&1 &",
+            )?;
         }
         kit.done(&["sandbox", "stop", &stopped])?;
         kit.kill_keeper(&lost)?;
@@ -248,7 +305,10 @@ fn r41_status_agrees_with_disk_and_processes() -> Result<()> {
             ensure!(directory.join("top/upper/workspace/x").exists() == (id != &ready));
         }
         let keepers = kit.processes()?;
-        ensure!(keepers.len() == 1 && keepers[0].contains(&running), "{keepers:?}");
+        ensure!(
+            keepers.len() == 1 && keepers[0].contains(&running),
+            "{keepers:?}"
+        );
         let keeper = kit.keeper(&running)?.as_raw_nonzero();
         let line = fs::read_to_string(format!("/proc/{keeper}/cmdline"))?;
         ensure!(line.contains(&running), "{line}");
@@ -286,10 +346,14 @@ fn r41_status_agrees_with_disk_and_processes() -> Result<()> {
             .map(|row| format!("{} {}", text(row, "sandbox"), text(row, "state")))
             .collect();
         told.sort();
-        ensure!(rows.lines().eq(told.iter().map(String::as_str)), "{rows}\n{told:?}");
+        ensure!(
+            rows.lines().eq(told.iter().map(String::as_str)),
+            "{rows}\n{told:?}"
+        );
         let du = kit.json(&["du", "--json"])?;
         ensure!(
-            du.as_array().is_some_and(|parts| parts.iter().any(|part| part["id"] == running.as_str())),
+            du.as_array()
+                .is_some_and(|parts| parts.iter().any(|part| part["id"] == running.as_str())),
             "{du}"
         );
         Ok(())
@@ -305,7 +369,9 @@ fn an_idle_execution_ends_by_itself_and_its_end_is_told() -> Result<()> {
         let id = kit.create(&["--idle-timeout", "1s"])?;
         kit.sh(&id, "echo kept > kept; sleep 1000 > /dev/null 2>&1 &")?;
         kit.expect_state(&id, "running")?;
-        kit.until("stopped", || Ok(text(&kit.status(&id)?, "state") == "stopped"))?;
+        kit.until("stopped", || {
+            Ok(text(&kit.status(&id)?, "state") == "stopped")
+        })?;
         ensure!(kit.processes()?.is_empty());
         let output = kit.call(&["sandbox", "exec", &id, "--", "cat", "kept"])?;
         output.exits(0)?;
@@ -326,7 +392,9 @@ fn a_sandbox_past_its_time_ends_and_is_collected() -> Result<()> {
     lasting("ttl", |kit| {
         let id = kit.create(&["--ttl", "1s"])?;
         kit.sh(&id, "echo work >> a.txt")?;
-        kit.until("expired", || Ok(text(&kit.status(&id)?, "state") == "expired"))?;
+        kit.until("expired", || {
+            Ok(text(&kit.status(&id)?, "state") == "expired")
+        })?;
         kit.until("ended", || Ok(kit.processes()?.is_empty()))?;
         kit.fails(2, "past its time", &["sandbox", "exec", &id, "--", "true"])?;
         let plan = kit.json(&["gc", "--dry-run", "--json"])?;
@@ -362,7 +430,10 @@ fn r44_collection_goes_in_order_and_leaves_what_is_used() -> Result<()> {
     lasting("gc", |kit| {
         let clean = kit.create(&[])?;
         let dirty = kit.create(&[])?;
-        kit.sh(&dirty, "echo work >> a.txt; head -c 3000 /dev/urandom > blob; rm README.md")?;
+        kit.sh(
+            &dirty,
+            "echo work >> a.txt; head -c 3000 /dev/urandom > blob; rm README.md",
+        )?;
         kit.done(&["sandbox", "stop", &dirty])?;
         let pinned = kit.create(&[])?;
         kit.done(&["sandbox", "pin", &pinned])?;
@@ -374,7 +445,10 @@ fn r44_collection_goes_in_order_and_leaves_what_is_used() -> Result<()> {
         ensure!(kit.json(&["gc", "--dry-run", "--json"])? == Value::Array(Vec::new()));
 
         let config = kit.state_path("config.toml");
-        fs::write(&config, "[gc]\nage = \"1s\"\nidle = \"1h\"\ncache_age = \"1s\"\nfree = \"none\"\n")?;
+        fs::write(
+            &config,
+            "[gc]\nage = \"1s\"\nidle = \"1h\"\ncache_age = \"1s\"\nfree = \"none\"\n",
+        )?;
         kit.until("old enough", || {
             let plan = kit.json(&["gc", "--dry-run", "--json"])?;
             Ok(plan.as_array().is_some_and(|plan| plan.len() == 3))
@@ -391,8 +465,13 @@ fn r44_collection_goes_in_order_and_leaves_what_is_used() -> Result<()> {
             words == ["remove_sandbox", "save_and_remove_sandbox", "remove_base"],
             "{plan}"
         );
-        ensure!(rows[0].1.contains(&clean) && rows[1].1.contains(&dirty) && rows[2].1.contains(&base));
-        ensure!(plan.to_string().matches("not used for").count() == 3, "{plan}");
+        ensure!(
+            rows[0].1.contains(&clean) && rows[1].1.contains(&dirty) && rows[2].1.contains(&base)
+        );
+        ensure!(
+            plan.to_string().matches("not used for").count() == 3,
+            "{plan}"
+        );
         kit.expect_state(&clean, "ready")?;
         kit.done(&["gc", "--json"])?;
         let mut states = kit.states()?;
@@ -400,12 +479,17 @@ fn r44_collection_goes_in_order_and_leaves_what_is_used() -> Result<()> {
         ensure!(states == ["ready", "running"], "{states:?}");
         let saved = kit.state_path("saved").join(format!("{dirty}.patch"));
         let folder = &kit.fixture.folder;
-        kit.env.git(kit.fixture, folder, &["checkout", "-q", "--", "."])?;
-        kit.env.git(kit.fixture, folder, &["apply", "--check", path(&saved)])?;
+        kit.env
+            .git(kit.fixture, folder, &["checkout", "-q", "--", "."])?;
+        kit.env
+            .git(kit.fixture, folder, &["apply", "--check", path(&saved)])?;
         ensure!(kit.sh(&running, "cat r")? == "r\n");
 
         // Idle executions first, then everything that nothing stands on, to the mirror.
-        fs::write(&config, "[gc]\nage = \"1s\"\nidle = \"1s\"\ncache_age = \"1s\"\nfree = \"none\"\n")?;
+        fs::write(
+            &config,
+            "[gc]\nage = \"1s\"\nidle = \"1s\"\ncache_age = \"1s\"\nfree = \"none\"\n",
+        )?;
         kit.until("idle", || {
             let plan = kit.json(&["gc", "--json"])?;
             Ok(plan.to_string().contains("stop the execution"))
@@ -420,7 +504,13 @@ fn r44_collection_goes_in_order_and_leaves_what_is_used() -> Result<()> {
             .map(|row| text(row, "action"))
             .collect();
         ensure!(
-            words == ["remove_sandbox", "save_and_remove_sandbox", "remove_base", "remove_mirror"],
+            words
+                == [
+                    "remove_sandbox",
+                    "save_and_remove_sandbox",
+                    "remove_base",
+                    "remove_mirror"
+                ],
             "{plan}"
         );
         for place in ["sandboxes", "layers", "bases", "mirrors"] {

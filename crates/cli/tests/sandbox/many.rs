@@ -13,7 +13,9 @@ fn r47_forks_that_clash_in_everything_do_not_meet() -> Result<()> {
         let id = kit.create(&[])?;
         kit.sh(&id, "echo shared > shared")?;
         let count = FORKS.to_string();
-        let made = kit.json(&["sandbox", "fork", &id, "--count", &count, "--tag", "many", "--json"])?;
+        let made = kit.json(&[
+            "sandbox", "fork", &id, "--count", &count, "--tag", "many", "--json",
+        ])?;
         let forks: Vec<&str> = (0..FORKS).map(|n| text(&made[n], "sandbox")).collect();
         let patches: Vec<Result<String>> = std::thread::scope(|scope| {
             let work: Vec<_> = forks
@@ -41,14 +43,21 @@ fn r47_forks_that_clash_in_everything_do_not_meet() -> Result<()> {
         let mut distinct = BTreeSet::new();
         for (fork, patch) in forks.iter().zip(patches) {
             let patch = patch?;
-            ensure!(patch.contains(&format!("+{fork}\n")) && patch.contains("b/result"), "{patch}");
+            ensure!(
+                patch.contains(&format!("+{fork}\n")) && patch.contains("b/result"),
+                "{patch}"
+            );
             for other in forks.iter().filter(|other| *other != fork) {
                 ensure!(!patch.contains(other), "{fork} has something of {other}");
             }
             distinct.insert(patch);
         }
         ensure!(distinct.len() == FORKS);
-        let running = kit.states()?.iter().filter(|state| *state == "running").count();
+        let running = kit
+            .states()?
+            .iter()
+            .filter(|state| *state == "running")
+            .count();
         ensure!(running == FORKS, "{running} run");
         kit.done(&["sandbox", "stop", "--tag", "many"])?;
         ensure!(kit.processes()?.iter().all(|line| !line.contains(" keep ")));
@@ -64,7 +73,9 @@ fn r51_episodes_of_several_steps_leave_nothing_running() -> Result<()> {
         kit.sh(&id, "echo start > steps")?;
         kit.done(&["sandbox", "checkpoint", &id, "--name", "start"])?;
         for episode in 0..EPISODES {
-            let fork = kit.done(&["sandbox", "fork", &id, "--from", "start", "--tag", "episode"])?;
+            let fork = kit.done(&[
+                "sandbox", "fork", &id, "--from", "start", "--tag", "episode",
+            ])?;
             let fork = fork.trim();
             for step in 1..=5 {
                 let seen = kit.sh(
@@ -79,7 +90,10 @@ fn r51_episodes_of_several_steps_leave_nothing_running() -> Result<()> {
             }
         }
         let states = kit.states()?;
-        ensure!(states.iter().filter(|state| *state == "running").count() == EPISODES, "{states:?}");
+        ensure!(
+            states.iter().filter(|state| *state == "running").count() == EPISODES,
+            "{states:?}"
+        );
         kit.done(&["sandbox", "stop", "--tag", "episode"])?;
         ensure!(!kit.states()?.contains(&"running".to_owned()));
         ensure!(kit.processes()?.iter().all(|line| !line.contains(" keep ")));

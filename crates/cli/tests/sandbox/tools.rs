@@ -21,21 +21,41 @@ fn r17_each_tool_does_what_it_says() -> Result<()> {
         let id = &kit.create(&[])?;
         ensure!(fs(kit, &["read", id, "a.txt"])? == "one\ntwo\nthree\n");
         ensure!(fs(kit, &["read", id, "a.txt", "--lines", "2:3"])? == "two\nthree\n");
-        ensure!(fs(kit, &["read", id, "a.txt", "--offset", "4", "--length", "3"])? == "two");
-        with_input(kit, &["write", id, "new/dir/x.txt"], b"\x00binary\xff")
-            .and_then(|output| match output.status.code() {
+        ensure!(
+            fs(
+                kit,
+                &["read", id, "a.txt", "--offset", "4", "--length", "3"]
+            )? == "two"
+        );
+        with_input(kit, &["write", id, "new/dir/x.txt"], b"\x00binary\xff").and_then(|output| {
+            match output.status.code() {
                 Some(0) => Ok(()),
                 _ => with_input(kit, &["write", id, "x.txt"], b"x").map(drop),
-            })?;
-        with_input(kit, &["write", id, "w.sh", "--executable"], b"#!/bin/sh\necho ran\n")?.exits(0)?;
+            }
+        })?;
+        with_input(
+            kit,
+            &["write", id, "w.sh", "--executable"],
+            b"#!/bin/sh\necho ran\n",
+        )?
+        .exits(0)?;
         ensure!(kit.sh(id, "./w.sh")? == "ran\n");
         with_input(kit, &["write", id, "w.sh", "--create"], b"x")?.exits(2)?;
         with_input(kit, &["write", id, "w.sh", "--append"], b"echo more\n")?.exits(0)?;
         ensure!(kit.sh(id, "./w.sh")? == "ran\nmore\n");
         fs(kit, &["edit", id, "a.txt", "--old", "two", "--new", "-2-"])?;
         ensure!(kit.sh(id, "cat a.txt")? == "one\n-2-\nthree\n");
-        kit.fails(2, "", &["sandbox", "fs", "edit", id, "a.txt", "--old", "e", "--new", "E"])?;
-        fs(kit, &["edit", id, "a.txt", "--old", "e", "--new", "E", "--all"])?;
+        kit.fails(
+            2,
+            "",
+            &[
+                "sandbox", "fs", "edit", id, "a.txt", "--old", "e", "--new", "E",
+            ],
+        )?;
+        fs(
+            kit,
+            &["edit", id, "a.txt", "--old", "e", "--new", "E", "--all"],
+        )?;
         ensure!(kit.sh(id, "cat a.txt")? == "onE\n-2-\nthrEE\n");
 
         let patch = b"--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n onE\n--2-\n+patched\n thrEE\n";
@@ -47,7 +67,10 @@ fn r17_each_tool_does_what_it_says() -> Result<()> {
         ensure!(kit.sh(id, "cat a.txt")? == "onE\npatched\nthrEE\n");
 
         let listed = fs(kit, &["list", id, "--depth", "3"])?;
-        ensure!(listed.contains("src/deep/x.c") && listed.contains("a.txt"), "{listed}");
+        ensure!(
+            listed.contains("src/deep/x.c") && listed.contains("a.txt"),
+            "{listed}"
+        );
         let globbed = fs(kit, &["glob", id, "src/**/*.c"])?;
         ensure!(globbed == "src/deep/x.c\nsrc/main.c\n", "{globbed}");
         let found = fs(kit, &["search", id, "int +x", "-g", "*.c"])?;
@@ -57,7 +80,11 @@ fn r17_each_tool_does_what_it_says() -> Result<()> {
         ensure!(stat.to_string().contains("directory"), "{stat}");
         fs(kit, &["mkdir", id, "made/deep"])?;
         fs(kit, &["mv", id, "w.sh", "made/deep/w.sh"])?;
-        kit.fails(2, "error:", &["sandbox", "fs", "mv", id, "a.txt", "README.md"])?;
+        kit.fails(
+            2,
+            "error:",
+            &["sandbox", "fs", "mv", id, "a.txt", "README.md"],
+        )?;
         fs(kit, &["mv", "--overwrite", id, "a.txt", "README.md"])?;
         kit.fails(2, "error:", &["sandbox", "fs", "rm", id, "made"])?;
         fs(kit, &["rm", "-r", id, "made"])?;
@@ -67,10 +94,22 @@ fn r17_each_tool_does_what_it_says() -> Result<()> {
         let request = json!({ "path": "README.md" }).to_string();
         let called = with_input(kit, &["call", id, "read"], request.as_bytes())?;
         called.exits(0)?;
-        ensure!(called.json.as_ref().is_some_and(|json| json["ok"]["text"] == "onE\npatched\nthrEE\n"), "{called:?}");
+        ensure!(
+            called
+                .json
+                .as_ref()
+                .is_some_and(|json| json["ok"]["text"] == "onE\npatched\nthrEE\n"),
+            "{called:?}"
+        );
         let refused = with_input(kit, &["call", id, "read"], b"{\"path\": \"../etc/passwd\"}")?;
         refused.exits(3)?;
-        ensure!(refused.json.as_ref().is_some_and(|json| json["error"]["kind"] == "denied"), "{refused:?}");
+        ensure!(
+            refused
+                .json
+                .as_ref()
+                .is_some_and(|json| json["error"]["kind"] == "denied"),
+            "{refused:?}"
+        );
         with_input(kit, &["call", id, "read"], b"{\"pth\": 1}")?.exits(2)?;
         with_input(kit, &["call", id, "nothing"], b"{}")?.exits(2)?;
         with_input(kit, &["call", id, "read"], b"no json")?.exits(2)?;
@@ -87,7 +126,15 @@ fn r17_no_path_leaves_the_workspace() -> Result<()> {
             "ln -s /etc/passwd link; ln -s / root; ln -s ../home/agent up; echo mine > ~/mine; \
              mkfifo pipe; echo in > /tmp/in",
         )?;
-        for name in ["/etc/passwd", "../etc/passwd", "src/../../etc/passwd", "link", "root/etc/passwd", "up/mine", "/tmp/in"] {
+        for name in [
+            "/etc/passwd",
+            "../etc/passwd",
+            "src/../../etc/passwd",
+            "link",
+            "root/etc/passwd",
+            "up/mine",
+            "/tmp/in",
+        ] {
             for verb in ["read", "stat", "rm"] {
                 let output = kit.call(&["sandbox", "fs", verb, id, name])?;
                 // Links are things of the workspace themselves.
@@ -95,17 +142,27 @@ fn r17_no_path_leaves_the_workspace() -> Result<()> {
                     continue;
                 }
                 output.exits(3)?;
-                ensure!(!output.stdout.contains("root:") && !output.stdout.contains("mine"), "{}", output.tail());
+                ensure!(
+                    !output.stdout.contains("root:") && !output.stdout.contains("mine"),
+                    "{}",
+                    output.tail()
+                );
             }
             if name != "link" {
                 with_input(kit, &["write", id, name], b"x")?.exits(3)?;
-                kit.call(&["sandbox", "fs", "mv", id, "a.txt", name])?.exits(3)?;
-                kit.call(&["sandbox", "fs", "mkdir", id, &format!("{name}/d")])?.exits(3)?;
+                kit.call(&["sandbox", "fs", "mv", id, "a.txt", name])?
+                    .exits(3)?;
+                kit.call(&["sandbox", "fs", "mkdir", id, &format!("{name}/d")])?
+                    .exits(3)?;
             }
         }
         let patch = b"--- a/../../tmp/in\n+++ b/../../tmp/in\n@@ -1 +1 @@\n-in\n+out\n";
         let patched = with_input(kit, &["patch", id], patch)?;
-        ensure!(matches!(patched.status.code(), Some(2 | 3)), "{}", patched.tail());
+        ensure!(
+            matches!(patched.status.code(), Some(2 | 3)),
+            "{}",
+            patched.tail()
+        );
         ensure!(kit.sh(id, "cat /tmp/in ~/mine")? == "in\nmine\n");
         // Nobody waits for a pipe.
         kit.call(&["sandbox", "fs", "read", id, "pipe"])?.exits(2)?;
