@@ -4,11 +4,17 @@ use std::process::ExitCode;
 
 use anstream::eprintln;
 use ringfence_engine::error::Error;
+use ringfence_engine::store::StoreError;
 
 use crate::text::clean;
 
 /// Tells a failure on standard error.
-pub fn report(error: &anyhow::Error) -> ExitCode {
+pub fn report(error: anyhow::Error) -> ExitCode {
+    // What comes straight from the store is known as well.
+    let error = match error.downcast::<StoreError>() {
+        Ok(store) => anyhow::Error::new(Error::Store(store)),
+        Err(error) => error,
+    };
     // A reader that went away is no failure of ours.
     let mut causes = error
         .chain()

@@ -61,6 +61,6 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(error) => failure::report(&error),
+        Err(error) => failure::report(error),
     }
 }

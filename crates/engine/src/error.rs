@@ -296,6 +296,9 @@ impl Error {
             Self::WorkspaceBroken { .. } => {
                 "nothing was changed; put it back, or roll back to a checkpoint below it, or remove the sandbox with `ringfence sandbox rm`"
             }
+            Self::CheckpointTaken { .. } => {
+                "a checkpoint never changes; give this one another name"
+            }
             Self::NoCommand => {
                 "say what to run after `--`; `ringfence run --shell` and `ringfence sandbox shell` open a shell"
             }

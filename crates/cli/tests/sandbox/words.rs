@@ -42,7 +42,7 @@ fn wrong_words_are_told_with_what_is_wrong() -> Result<()> {
                 "--files",
                 false,
             ),
-            (with(&["--base", "main", "--name", "taken"]), "taken", true),
+            (with(&["--base", "main", "--name", "taken"]), "taken", false),
             (with(&["--memory", "1"]), "16M", true),
             (with(&["--ttl", "soon"]), "soon", false),
             (with(&["--env", "=x"]), "=x", false),
@@ -56,7 +56,7 @@ fn wrong_words_are_told_with_what_is_wrong() -> Result<()> {
                 "ftp",
                 true,
             ),
-            (typed(&["sandbox", "create", "--repo", ""]), "", false),
+            (typed(&["sandbox", "create", "--repo", ""]), "", true),
             (
                 typed(&["sandbox", "create", "--empty", "--base", "main"]),
                 "--empty",
