@@ -116,7 +116,7 @@ impl RunLock {
 /// A lock on a file of its own: who makes a mirror or a base, who keeps or changes a sandbox.
 #[derive(Debug)]
 pub struct FileLock {
-    _file: OwnedFd,
+    file: OwnedFd,
 }
 
 impl FileLock {
@@ -130,7 +130,7 @@ impl FileLock {
                 flock(path, &file, FlockOperation::LockExclusive)?;
             }
             if is_named(path, &file)? {
-                return Ok(Self { _file: file });
+                return Ok(Self { file });
             }
         }
     }
@@ -141,13 +141,18 @@ impl FileLock {
             let file = open_file(path, OFlags::CREATE)?;
             if flock(path, &file, FlockOperation::NonBlockingLockExclusive)? {
                 if is_named(path, &file)? {
-                    return Ok(Some(Self { _file: file }));
+                    return Ok(Some(Self { file }));
                 }
             } else {
                 thread::sleep(BETWEEN_TRIES);
             }
         }
         Ok(None)
+    }
+
+    /// The same lock for a child: it is held until both have let go of it.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.file.try_clone()
     }
 
     /// Whether a living process has it.

@@ -6,6 +6,7 @@ use ringfence_model::changes::ObjectHash;
 
 use super::process::{Git, ProcessError};
 use super::{Mirror, MirrorError, Progress, Revision};
+use crate::fail;
 use crate::home::Home;
 use crate::source::{Source, Typed};
 
@@ -41,6 +42,7 @@ pub(super) fn clone(
 ) -> Result<(), MirrorError> {
     let remote = ask(home, typed)?;
     init(mirror, remote.hash)?;
+    fail::point("mirror:made");
     fetch_all(mirror, typed, Some(&remote.head), progress)
 }
 
