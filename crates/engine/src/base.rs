@@ -32,6 +32,7 @@ use ringfence_model::changes::ObjectHash;
 use serde_json::{Map, Value};
 
 use crate::changes::remove_tree;
+use crate::fail;
 use crate::home::Home;
 use crate::ids::{BaseId, MirrorId};
 use crate::lock::FileLock;
@@ -207,13 +208,39 @@ pub(crate) fn mirrors_of(record: &BaseRecord) -> Vec<MirrorId> {
 
 /// Removes a base that nothing stands on; one that something does is refused by the store.
 pub fn forget(home: &Home, store: &Store, id: BaseId) -> Result<(), BaseError> {
-    let lock = home.bases().join(format!("{id}.lock"));
+    let lock = lock_of(home, id);
     let _lock = FileLock::wait(&lock, || {})?;
     store.remove_base(id)?;
+    fail::point("gc:forgot-base");
     remove(home, id)?;
     // Whoever waits for it finds it nameless and takes a new one.
     let _ = std::fs::remove_file(lock);
     Ok(())
+}
+
+/// Whether somebody makes, or removes, this base right now.
+pub fn is_being_made(home: &Home, id: BaseId) -> Result<bool, BaseError> {
+    Ok(FileLock::is_held(&lock_of(home, id))?)
+}
+
+/// Removes a base that is not whole and that nobody makes; any other is left as it is.
+pub fn sweep(home: &Home, store: &Store, id: BaseId) -> Result<(), BaseError> {
+    let lock = lock_of(home, id);
+    let Some(_lock) = FileLock::take(&lock)? else {
+        return Ok(());
+    };
+    match store.base(id)? {
+        Some(record) if record.state != SourceState::Making => return Ok(()),
+        _ => {}
+    }
+    remove(home, id)?;
+    store.remove_base(id)?;
+    let _ = std::fs::remove_file(lock);
+    Ok(())
+}
+
+fn lock_of(home: &Home, id: BaseId) -> PathBuf {
+    home.bases().join(format!("{id}.lock"))
 }
 
 fn id_of(key: &str) -> BaseId {
@@ -240,7 +267,7 @@ fn made(
     if let Some(base) = find()? {
         return Ok(base);
     }
-    let lock = home.bases().join(format!("{}.lock", new.id));
+    let lock = lock_of(home, new.id);
     let lock = FileLock::wait(&lock, || {
         progress.say("waiting for another maker of the same base");
     })?;
@@ -250,15 +277,20 @@ fn made(
     let path = home.base(new.id);
     // A killed maker's leavings.
     remove(home, new.id)?;
+    fail::point("base:locked");
     store.insert_base(new)?;
+    fail::point("base:recorded");
     let site = Site {
         id: new.id,
         path: &path,
         lock: &lock,
     };
     let result = lay_out(&path)
+        .inspect(|()| fail::point("base:laid"))
         .and_then(|()| build(site, progress))
+        .inspect(|_| fail::point("base:built"))
         .and_then(|built| finish(store, new, &path, built));
+    fail::point("base:done");
     if let Err(error) = result {
         // The error that matters is the one above; what is left is removed by the next maker.
         let _ = remove(home, new.id);

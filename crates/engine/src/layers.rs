@@ -36,6 +36,9 @@ use crate::changes::handle::{self, Access};
 use crate::changes::{measure_apart, remove_tree};
 use assemble::{Assembly, Manner};
 
+/// The end of the name of what is beside a layer while it is made.
+pub const YARD: &str = ".links";
+
 /// What was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {

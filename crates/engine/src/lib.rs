@@ -12,7 +12,7 @@ pub mod config;
 pub mod doctor;
 pub mod durable;
 pub mod error;
-mod fail;
+pub mod fail;
 pub mod git;
 pub mod guest;
 pub mod home;

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::clock::now_us;
+use crate::fail;
 use crate::git;
 use crate::home::Home;
 use crate::ids::MirrorId;
@@ -148,10 +149,14 @@ pub fn ensure(
     };
     let mut notes = Vec::new();
     if !is_ready(store, &mirror)? {
+        fail::point("mirror:locked");
         store.insert_mirror(id, &text)?;
+        fail::point("mirror:recorded");
         progress.say(&format!("cloning {text}"));
         held.clone(home, progress)?;
+        fail::point("mirror:fetched");
         finish(store, &mirror)?;
+        fail::point("mirror:done");
     } else if !cached(&mirror)? {
         let fetched_us = store.mirror(id)?.and_then(|record| record.fetched_us);
         if fetched_us.is_none_or(|fetched_us| fetched_us < asked_us) {
@@ -179,6 +184,19 @@ pub fn ensure(
     resolve(mirror, &revision, typed, notes)
 }
 
+/// Removes the directory of a mirror that the store does not know and nobody makes.
+pub fn sweep(home: &Home, store: &Store, id: MirrorId) -> Result<(), MirrorError> {
+    let lock = home.mirrors().join(format!("{id}.lock"));
+    let Some(_lock) = FileLock::take(&lock)? else {
+        return Ok(());
+    };
+    if store.mirror(id)?.is_none() {
+        remove(home, id)?;
+        let _ = std::fs::remove_file(lock);
+    }
+    Ok(())
+}
+
 /// Removes a mirror that no base reads; one that a base does is refused.
 pub fn forget(home: &Home, store: &Store, id: MirrorId) -> Result<(), MirrorError> {
     let lock = home.mirrors().join(format!("{id}.lock"));
@@ -187,20 +205,23 @@ pub fn forget(home: &Home, store: &Store, id: MirrorId) -> Result<(), MirrorErro
         return Err(MirrorError::InUse { mirror: id, base });
     }
     store.remove_mirror(id)?;
-    let path = home.mirror(id);
-    match std::fs::remove_dir_all(&path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            return Err(MirrorError::Make {
-                what: "remove",
-                path,
-                source,
-            });
-        }
-        _ => {}
-    }
+    fail::point("gc:forgot-mirror");
+    remove(home, id)?;
     // Whoever waits for it finds it nameless and takes a new one.
     let _ = std::fs::remove_file(lock);
     Ok(())
+}
+
+fn remove(home: &Home, id: MirrorId) -> Result<(), MirrorError> {
+    let path = home.mirror(id);
+    match std::fs::remove_dir_all(&path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(MirrorError::Make {
+            what: "remove",
+            path,
+            source,
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn not_reachable(fetched_us: Option<i64>) -> String {

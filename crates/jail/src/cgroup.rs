@@ -128,8 +128,8 @@ pub fn sweep(name: &str) {
         for path in own.lines().filter_map(|line| line.splitn(3, ':').nth(2)) {
             let mut parent = Path::new(place).join(path.trim_start_matches('/'));
             while parent.starts_with(place) {
-                // Absent in most places; busy where it is somebody's after all.
-                let _ = fs::remove_dir(parent.join(name));
+                // Absent in most places; busy for a moment where its driver was just killed.
+                remove(&parent.join(name));
                 if !parent.pop() {
                     break;
                 }

@@ -24,6 +24,7 @@ use crate::base::{self, Base};
 use crate::changes::remove_tree;
 use crate::clock::now_us;
 use crate::error::Error;
+use crate::fail;
 use crate::guest;
 use crate::home::Home;
 use crate::ids::{LayerId, SandboxId};
@@ -54,8 +55,9 @@ pub enum Ready {
 
 /// Starts a keeper as a process of its own and waits until it is up. `program` is this program.
 ///
-/// INVARIANT: the caller holds `shaping`.
-pub fn spawn(home: &Home, program: &Path, id: SandboxId) -> Result<u64, Error> {
+/// The keeper has `shaping` as its standard input and lets go of it when it can be talked to: a
+/// caller that is killed meanwhile leaves no moment in which layers change under a new execution.
+pub fn spawn(home: &Home, program: &Path, id: SandboxId, shaping: &FileLock) -> Result<u64, Error> {
     let places = Places::of(home, id);
     let fail = |source: io::Error| Error::StartKeeper {
         sandbox: id.to_string(),
@@ -70,7 +72,7 @@ pub fn spawn(home: &Home, program: &Path, id: SandboxId) -> Result<u64, Error> {
         .args(["keep", id.as_str()])
         .env("RINGFENCE_HOME", home.root())
         .current_dir("/")
-        .stdin(Stdio::null())
+        .stdin(shaping.share().map_err(fail)?)
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn()
@@ -115,21 +117,43 @@ pub fn keep(
     let signals = Signals::hold().map_err(Error::Wait)?;
     // A session of its own: the terminal of whoever started it is not ours.
     let _ = rustix::process::setsid();
-    let record = store.sandbox(id)?;
+    let shaping = take_stdin().map_err(|source| Error::StartKeeper {
+        sandbox: id.to_string(),
+        source,
+    })?;
     let Some(_lock) = FileLock::take(&places.lock())? else {
         return Err(LockError::HeldFile {
             path: places.lock(),
         }
         .into());
     };
+    fail::point("keeper:locked");
+    let record = store.sandbox(id)?;
     let incarnation = record.incarnation + 1;
     sandbox::sweep(id.as_str());
-    let mut keeping = begin(home, store, &places, &record, incarnation, signals)?;
+    let stack = store.stack(record.head)?;
+    let mounted: Vec<LayerId> = stack.iter().map(|layer| layer.id).collect();
+    // Before anything is there: what is left of a keeper that dies on the way is found by this.
+    store.execution_started(id, incarnation, &mounted)?;
+    fail::point("keeper:recorded");
+    let begun = begin(home, store, &places, &record, &stack, signals);
+    let mut keeping = begun.inspect_err(|_| {
+        let before = match record.state {
+            SandboxState::Running => SandboxState::Lost,
+            state => state,
+        };
+        // The error above is the one to tell; what claims to run is found lost.
+        let _ = store.execution_gone(id, incarnation, before);
+    })?;
+    drop(shaping);
+    fail::point("keeper:begun");
     up(&Ready::Up { incarnation });
     let end = keeping.serve();
+    fail::point("keeper:ending");
     // From here on nobody is let in, and what is inside ends.
     let _ = fs::remove_file(places.socket());
     keeping.sandbox.end().map_err(Error::Wait)?;
+    fail::point("keeper:ended");
     let state = match end.reason {
         EndReason::Sealed | EndReason::RolledBack | EndReason::Replaced => SandboxState::Ready,
         EndReason::Expired => SandboxState::Expired,
@@ -142,8 +166,16 @@ pub fn keep(
         at_us: now_us(),
     };
     store.execution_ended(id, incarnation, state, ended)?;
+    fail::point("keeper:done");
     keeping.tell_end(end);
     Ok(())
+}
+
+/// What is on standard input becomes ours alone: nothing that is started from here may keep it.
+fn take_stdin() -> io::Result<std::os::fd::OwnedFd> {
+    let taken = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    Ok(taken)
 }
 
 fn begin(
@@ -151,16 +183,17 @@ fn begin(
     store: &Store,
     places: &Places,
     record: &SandboxRecord,
-    incarnation: u64,
+    stack: &[LayerRecord],
     signals: Signals,
 ) -> Result<Keeping, Error> {
     let id = record.id;
+    let incarnation = record.incarnation + 1;
     let limits = &record.detail.limits;
     let base = base::open(home, store, record.base)?;
-    let stack = store.stack(record.head)?;
     let mounted: Vec<LayerId> = stack.iter().map(|layer| layer.id).collect();
     let (spec, identity) = spec(home, places, &base, &mounted, limits)?;
     let mut sandbox = Sandbox::start(id.as_str(), &spec, limits)?;
+    fail::point("keeper:started");
     let mut journal = JournalFile::create(&places.journal(incarnation))?;
     journal.append(Event::Task {
         run: id.to_string(),
@@ -176,9 +209,8 @@ fn begin(
     let probes = sandbox.prove(&home.canary())?;
     journal.append(Event::Proof { probes })?;
     journal.flush()?;
-    let disk = DiskWatch::new(&places.upper(), &LayerRecord::left(&stack, limits))?;
+    let disk = DiskWatch::new(&places.upper(), &LayerRecord::left(stack, limits))?;
     let listener = listen(places)?;
-    store.execution_started(id, incarnation, &mounted)?;
     let patience = Patience {
         idle: record.detail.idle_seconds.map(Duration::from_secs),
         expires_us: record.expires_us,

@@ -45,7 +45,7 @@ pub(super) fn directory(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
 
 /// The name of the yard beside a target.
 pub(super) fn yard_name(target: &[u8]) -> Vec<u8> {
-    [target, b".links"].concat()
+    [target, super::YARD.as_bytes()].concat()
 }
 
 impl Maker {

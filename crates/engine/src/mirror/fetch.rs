@@ -7,6 +7,7 @@ use ringfence_model::changes::ObjectHash;
 use super::clear::clear;
 use super::process::{Git, ProcessError};
 use super::{Mirror, MirrorError, Progress, Revision};
+use crate::fail;
 use crate::home::Home;
 use crate::lock::FileLock;
 use crate::source::{Source, Typed};
@@ -46,6 +47,7 @@ impl Held<'_> {
     pub fn clone(&self, home: &Home, progress: &mut dyn Progress) -> Result<(), MirrorError> {
         let remote = ask(home, self.typed)?;
         self.init(remote.hash)?;
+        fail::point("mirror:made");
         self.fetch_all(Some(&remote.head), progress)
     }
 

@@ -105,7 +105,7 @@ pub fn create(
 /// Intent, directories, result: all of them or none.
 pub(super) fn make(host: &Host, new: &[NewSandbox], verb: &str) -> Result<(), Error> {
     host.store.insert_sandboxes(new)?;
-    fail::point(&format!("{verb}:recorded"));
+    fail::point(&format!("{verb}:listed"));
     let ids: Vec<SandboxId> = new.iter().map(|sandbox| sandbox.id).collect();
     let made = (|| {
         for id in &ids {
@@ -120,7 +120,9 @@ pub(super) fn make(host: &Host, new: &[NewSandbox], verb: &str) -> Result<(), Er
                 })?;
         }
         fail::point(&format!("{verb}:made"));
-        Ok(host.store.sandboxes_made(&ids)?)
+        host.store.sandboxes_made(&ids)?;
+        fail::point(&format!("{verb}:ready"));
+        Ok(())
     })();
     if made.is_err() {
         for id in ids {

@@ -4,6 +4,7 @@ use super::Host;
 use super::create::{expiry, make};
 use super::{open, seal, settle};
 use crate::error::Error;
+use crate::fail;
 use crate::ids::SandboxId;
 use crate::store::{NewSandbox, SandboxDetail};
 
@@ -59,7 +60,12 @@ pub fn fork(host: &Host, id: SandboxId, request: &ForkRequest) -> Result<Vec<San
             },
         });
     }
-    make(host, &new, "fork")?;
+    let made = make(host, &new, "fork");
+    // Of a seal by copy; what resists is cleared by whoever comes next.
+    let cleared = host.store.clear_intent(id);
+    made?;
+    cleared?;
+    fail::point("fork:cleared");
     settle::later(host, id);
     Ok(new.into_iter().map(|sandbox| sandbox.id).collect())
 }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use ringfence_model::sandbox::{EndReason, SandboxState};
 
-use super::recover::{remove_from, strangers};
-use super::{Host, diff, remove, status, stop};
+use super::recover::{remove_from, strangers, unfinished_bases, unknown_mirrors};
+use super::{Host, diff, remove, settle, status, stop};
 use crate::clock::now_us;
 use crate::config::{GcSettings, gc_settings};
 use crate::durable::{self, Existing};
@@ -38,6 +38,10 @@ pub enum What {
     RemoveLayer(LayerId),
     RemoveBase(BaseId),
     RemoveMirror(MirrorId),
+    /// A base that was never whole.
+    RemoveUnfinished(BaseId),
+    /// The directory of a mirror that no row knows.
+    RemoveUnknown(MirrorId),
     /// A directory that no row knows.
     RemoveStranger(PathBuf),
 }
@@ -51,6 +55,8 @@ impl What {
             Self::RemoveDirty(id) => format!("save the patch of sandbox {id}, then remove it"),
             Self::RemoveLayer(id) => format!("remove layer {id}"),
             Self::RemoveBase(id) => format!("remove base {id}"),
+            Self::RemoveUnfinished(id) => format!("remove base {id}, which is not whole"),
+            Self::RemoveUnknown(id) => format!("remove mirror {id}, which is not known"),
             Self::RemoveMirror(id) => format!("remove mirror {id}"),
             Self::RemoveStranger(path) => format!("remove `{}`", path.display()),
         }
@@ -61,8 +67,8 @@ impl What {
         match self {
             Self::Stop(id) | Self::RemoveClean(id) | Self::RemoveDirty(id) => id.to_string(),
             Self::RemoveLayer(id) => id.to_string(),
-            Self::RemoveBase(id) => id.to_string(),
-            Self::RemoveMirror(id) => id.to_string(),
+            Self::RemoveBase(id) | Self::RemoveUnfinished(id) => id.to_string(),
+            Self::RemoveMirror(id) | Self::RemoveUnknown(id) => id.to_string(),
             Self::RemoveStranger(path) => path.display().to_string(),
         }
     }
@@ -74,8 +80,8 @@ impl What {
             Self::RemoveClean(_) => "remove_sandbox",
             Self::RemoveDirty(_) => "save_and_remove_sandbox",
             Self::RemoveLayer(_) => "remove_layer",
-            Self::RemoveBase(_) => "remove_base",
-            Self::RemoveMirror(_) => "remove_mirror",
+            Self::RemoveBase(_) | Self::RemoveUnfinished(_) => "remove_base",
+            Self::RemoveMirror(_) | Self::RemoveUnknown(_) => "remove_mirror",
             Self::RemoveStranger(_) => "remove_directory",
         }
     }
@@ -132,6 +138,26 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
         });
     }
     caches(host, &staying, &settings, pressure, &mut actions)?;
+    for base in unfinished_bases(host)? {
+        actions.push(Action {
+            what: What::RemoveUnfinished(base),
+            why: "whoever made it is gone".to_owned(),
+        });
+    }
+    for mirror in unknown_mirrors(host)? {
+        actions.push(Action {
+            what: What::RemoveUnknown(mirror),
+            why: "no row knows it".to_owned(),
+        });
+    }
+    for record in &sandboxes {
+        for name in thrown_away(host, record)? {
+            actions.push(Action {
+                what: What::RemoveStranger(host.home.sandbox(record.id).join(name)),
+                why: "it was thrown away".to_owned(),
+            });
+        }
+    }
     for path in strangers(host)? {
         actions.push(Action {
             what: What::RemoveStranger(path),
@@ -167,9 +193,11 @@ fn perform(host: &Host, action: &Action) -> Result<Option<PathBuf>, Error> {
         What::RemoveLayer(id) => {
             if host.store.remove_layer(*id)? {
                 fail::point("gc:forgot");
-                remove_from(&host.home.layers(), id.as_str())?;
+                remove::remove_layer(host, *id)?;
             }
         }
+        What::RemoveUnfinished(id) => crate::base::sweep(&host.home, &host.store, *id)?,
+        What::RemoveUnknown(id) => crate::mirror::sweep(&host.home, &host.store, *id)?,
         What::RemoveBase(id) => crate::base::forget(&host.home, &host.store, *id)?,
         What::RemoveMirror(id) => crate::mirror::forget(&host.home, &host.store, *id)?,
         What::RemoveStranger(path) => {
@@ -289,6 +317,14 @@ fn caches(
         }
     }
     Ok(())
+}
+
+/// What a killed `rollback` or `diff` left in a sandbox that nobody works on.
+fn thrown_away(host: &Host, record: &SandboxRecord) -> Result<Vec<String>, Error> {
+    if record.intent.is_some() || record.state == SandboxState::Making {
+        return Ok(Vec::new());
+    }
+    settle::discarded(host, record.id)
 }
 
 /// Free bytes where they are too few.

@@ -5,6 +5,7 @@ use ringfence_model::sandbox::{EndReason, Purpose, SandboxState};
 use super::Host;
 use crate::clock::now_us;
 use crate::error::Error;
+use crate::fail;
 use crate::ids::SandboxId;
 use crate::keeper::{self, Line, LineError};
 use crate::lock::FileLock;
@@ -72,8 +73,7 @@ pub fn open_line(
         }
         match record.state {
             SandboxState::Running | SandboxState::Lost => {
-                host.store
-                    .set_state(id, SandboxState::Running, SandboxState::Lost)?;
+                super::stop::lost(host, &record)?;
                 if lost == Lost::Tell {
                     return Err(Error::RuntimeLost {
                         sandbox: id.to_string(),
@@ -106,7 +106,8 @@ pub fn open_line(
             }
             SandboxState::Making | SandboxState::Ready | SandboxState::Expired => {}
         }
-        keeper::spawn(&host.home, &host.program, id)?;
+        keeper::spawn(&host.home, &host.program, id, &shaping)?;
+        fail::point("exec:spawned");
     }
     Err(Error::StartKeeper {
         sandbox: id.to_string(),

@@ -10,8 +10,12 @@ use crate::error::Error;
 use crate::fail;
 use crate::ids::{LayerId, SandboxId};
 use crate::keeper::Places;
+use crate::layers::YARD;
 use crate::sandbox;
-use crate::store::{BaseKind, Intent, SandboxRecord};
+use crate::store::{BaseKind, Driver, Intent, SandboxRecord};
+
+/// The end of names of what is being removed.
+pub(super) const GONE: &str = ".gone";
 
 /// Removes a sandbox with its executions, checkpoints and history. Its forks do not notice.
 pub fn remove(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
@@ -29,6 +33,7 @@ pub fn remove(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
         stop::kill_keeper(host, id)?;
         finish(host, record)?;
     }
+    fail::point("rm:forgot");
     sweep_layers(host)?;
     forget_snapshot(host, record)
 }
@@ -53,11 +58,28 @@ fn forget_snapshot(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
 }
 
 pub(super) fn finish(host: &Host, record: &SandboxRecord) -> Result<SandboxId, Error> {
-    remove_from(&host.home.sandboxes(), record.id.as_str())?;
+    // In one step out of everybody's way: a lock that is taken in what is half removed would keep
+    // nobody out, and would be in the way itself.
+    let (from, gone) = (host.home.sandbox(record.id), gone(record.id));
+    let away = host.home.sandboxes().join(&gone);
+    remove_from(&host.home.sandboxes(), &gone)?;
+    match std::fs::rename(&from, &away) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::WriteFile { path: away, source });
+        }
+        _ => {}
+    }
+    fail::point("rm:moved");
+    remove_from(&host.home.sandboxes(), &gone)?;
     fail::point("rm:removed");
     sandbox::sweep(record.id.as_str());
     host.store.remove_sandbox(record.id)?;
     Ok(record.id)
+}
+
+/// The name of what is being removed.
+fn gone(id: SandboxId) -> String {
+    format!("{id}{GONE}")
 }
 
 /// Layers that no sandbox, checkpoint, layer or execution stands on.
@@ -67,7 +89,7 @@ pub fn unused_layers(host: &Host) -> Result<Vec<LayerId>, Error> {
     for record in &sandboxes {
         used.extend(record.head);
         used.extend(&record.detail.mounted);
-        if let Some(Intent::Seal { layer, .. }) = &record.intent {
+        if let Some(Intent::Seal { layer, .. } | Intent::Fork { layer }) = &record.intent {
             used.insert(*layer);
         }
         if let Some(Intent::Rollback { head: Some(head) }) = &record.intent {
@@ -94,9 +116,17 @@ pub fn unused_layers(host: &Host) -> Result<Vec<LayerId>, Error> {
     Ok(layers
         .iter()
         .rev()
-        .filter(|layer| layer.sealed && !used.contains(&layer.id))
+        .filter(|layer| !used.contains(&layer.id))
+        // One that is being made is its maker's.
+        .filter(|layer| layer.sealed || !layer.maker.is_some_and(Driver::is_alive))
         .map(|layer| layer.id)
         .collect())
+}
+
+/// Removes the directory of a layer, and what a killed maker left beside it.
+pub(super) fn remove_layer(host: &Host, id: LayerId) -> Result<(), Error> {
+    remove_from(&host.home.layers(), id.as_str())?;
+    remove_from(&host.home.layers(), &format!("{id}{YARD}"))
 }
 
 /// Removes them; gives how many.
@@ -105,7 +135,8 @@ pub fn sweep_layers(host: &Host) -> Result<usize, Error> {
     for id in unused_layers(host)? {
         // Row first: what has no row is found by name, what has one must be whole.
         if host.store.remove_layer(id)? {
-            remove_from(&host.home.layers(), id.as_str())?;
+            fail::point("sweep:forgot");
+            remove_layer(host, id)?;
             removed += 1;
         }
     }

@@ -87,6 +87,7 @@ pub(super) fn seal(
             let to = host.home.layer(layer);
             std::fs::rename(places.upper(), &to)
                 .map_err(|source| Error::WriteFile { path: to, source })?;
+            fail::point(&format!("{verb}:moved"));
             sync_directory(&host.home.layers())?;
             keeper::renew_top(&host.home, record)?;
             Some(layer)
@@ -103,7 +104,10 @@ pub(super) fn seal(
         }
     };
     fail::point(&format!("{verb}:sealed"));
-    host.store.sealed(id, layer, head, checkpoint)?;
+    // A copy that is nobody's yet would be swept by whoever removes a sandbox meanwhile.
+    let next = (checkpoint.is_none() && head != Some(layer)).then_some(Intent::Fork { layer });
+    host.store
+        .sealed(id, layer, head, checkpoint, next.as_ref())?;
     fail::point(&format!("{verb}:done"));
     Ok(Sealed {
         layer: Some(layer),

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use super::recover::remove_from;
 use super::{Host, remove};
 use crate::error::Error;
+use crate::fail;
 use crate::ids::{LayerId, SandboxId};
 use crate::layers;
 use crate::store::LayerRecord;
@@ -34,9 +35,10 @@ pub(super) fn later(host: &Host, id: SandboxId) {
 pub fn settle(host: &Host, id: SandboxId) -> Result<(), Error> {
     // Whoever started this may end at any time, with its terminal.
     let _ = rustix::process::setsid();
-    for name in discarded(host, id) {
+    for name in discarded(host, id)? {
         remove_from(&host.home.sandbox(id), &name)?;
     }
+    fail::point("settle:cleared");
     let record = host.store.sandbox(id)?;
     let stack = host.store.stack(record.head)?;
     for checkpoint in host.store.checkpoints(id)? {
@@ -65,6 +67,7 @@ fn make_durable(host: &Host, layer: &LayerRecord) -> Result<(), Error> {
 fn durable(host: &Host, id: LayerId) -> Result<(), Error> {
     let tree = open(host, id)?;
     layers::sync(tree.as_fd())?;
+    fail::point("settle:synced");
     let usage = layers::usage(tree.as_fd(), &mut layers::Inodes::default())?;
     Ok(host.store.layer_durable(id, usage.bytes, usage.inodes)?)
 }
@@ -91,16 +94,23 @@ pub fn squash(host: &Host, id: SandboxId, stack: &[LayerRecord]) -> Result<(), E
     let merged = LayerId::random()?;
     let covers = host.store.lineage(Some(head.id))?;
     host.store.insert_squashed(merged, head.base, &covers)?;
+    fail::point("squash:recorded");
     layers::merge(
         &borrowed,
         Some(base.as_fd()),
         parent.as_fd(),
         merged.as_str().as_bytes(),
     )?;
-    host.store.layer_made(merged)?;
-    durable(host, merged)?;
+    fail::point("squash:merged");
+    let tree = open(host, merged)?;
+    layers::sync(tree.as_fd())?;
+    let usage = layers::usage(tree.as_fd(), &mut layers::Inodes::default())?;
     let _shaping = host.shape(id)?;
-    host.store.replace_head(id, head.id, merged)?;
+    let taken = (usage.bytes, usage.inodes);
+    if !host.store.squashed(id, head.id, merged, taken)? {
+        remove::remove_layer(host, merged)?;
+    }
+    fail::point("squash:done");
     Ok(())
 }
 
@@ -109,13 +119,20 @@ fn open(host: &Host, layer: LayerId) -> Result<File, Error> {
     File::open(&path).map_err(|source| Error::ReadFile { path, source })
 }
 
-fn discarded(host: &Host, id: SandboxId) -> Vec<String> {
-    let entries = std::fs::read_dir(host.home.sandbox(id));
-    entries
+/// What was thrown away, and what a killed `diff` left. Listed under the lock, as a living `diff`
+/// holds it for as long as it needs its own.
+pub(super) fn discarded(host: &Host, id: SandboxId) -> Result<Vec<String>, Error> {
+    let path = host.home.sandbox(id);
+    if !path.is_dir() {
+        return Ok(Vec::new());
+    }
+    let _shaping = host.shape(id)?;
+    let entries = std::fs::read_dir(path);
+    Ok(entries
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.starts_with(DISCARDED))
-        .collect()
+        .collect())
 }

@@ -9,6 +9,8 @@ use crate::fail;
 use crate::ids::SandboxId;
 use crate::keeper::{EndAnswer, Line, LineError};
 use crate::lock::FileLock;
+use crate::sandbox;
+use crate::store::SandboxRecord;
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,7 @@ pub fn stop(host: &Host, id: SandboxId) -> Result<u64, Error> {
     for state in [SandboxState::Ready, SandboxState::Lost] {
         host.store.set_state(id, state, SandboxState::Stopped)?;
     }
+    fail::point("stop:done");
     Ok(processes)
 }
 
@@ -45,8 +48,7 @@ pub fn resume(host: &Host, id: SandboxId) -> Result<Resumed, Error> {
 pub(super) fn end(host: &Host, id: SandboxId, reason: EndReason) -> Result<u64, Error> {
     let places = host.places(id);
     if !FileLock::is_held(&places.lock())? {
-        host.store
-            .set_state(id, SandboxState::Running, SandboxState::Lost)?;
+        lost(host, &host.store.sandbox(id)?)?;
         return Ok(0);
     }
     let ended = Line::connect(&places, Purpose::Rule, None).and_then(|mut line| line.end(reason));
@@ -63,9 +65,24 @@ pub(super) fn end(host: &Host, id: SandboxId, reason: EndReason) -> Result<u64, 
     // The keeper lets go of its lock with its last breath.
     let gone = FileLock::wait(&places.lock(), || {})?;
     drop(gone);
-    host.store
-        .set_state(id, SandboxState::Running, SandboxState::Lost)?;
+    lost(host, &host.store.sandbox(id)?)?;
     Ok(processes)
+}
+
+/// Records that an execution has no keeper any more, and removes what the keeper would have.
+///
+/// INVARIANT: the caller holds `shaping` and has seen that nobody holds `lock`: no keeper can be
+/// about to come up.
+pub(super) fn lost(host: &Host, record: &SandboxRecord) -> Result<bool, Error> {
+    let id = record.id;
+    let gone = host
+        .store
+        .execution_gone(id, record.incarnation, SandboxState::Lost)?;
+    if gone {
+        sandbox::sweep(id.as_str());
+        let _ = std::fs::remove_file(host.places(id).socket());
+    }
+    Ok(gone)
 }
 
 /// A keeper that holds its lock and does not talk is killed; the kernel ends what it kept.

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 
 use super::runs::{from_json, json};
 use super::sandboxes::{Intent, Pin};
-use super::{Store, StoreError};
+use super::{Driver, Store, StoreError};
 use crate::clock::now_us;
 use crate::ids::{BaseId, LayerId, SandboxId};
 
@@ -24,6 +24,8 @@ pub struct LayerRecord {
     pub inodes: u64,
     /// The layers that it was made of, topmost first, and those that they were made of.
     pub covers: Vec<LayerId>,
+    /// Who made it, or makes it.
+    pub maker: Option<Driver>,
 }
 
 impl LayerRecord {
@@ -52,10 +54,11 @@ pub struct CheckpointRecord {
 
 const LAYER: &str = "SELECT id, base, parent, state = 'sealed', durable, created_us,
     coalesce(detail ->> 'bytes', 0), coalesce(detail ->> 'inodes', 0),
-    coalesce(detail -> 'covers', '[]') FROM layers";
+    coalesce(detail -> 'covers', '[]'), detail ->> 'pid', detail ->> 'start' FROM layers";
 
 impl Store {
-    /// In one commit: a layer is about to be made of a sandbox's top.
+    /// In one commit: a layer is about to be made of a sandbox's top. Synced: what is moved away is
+    /// found again by this alone.
     pub fn seal_begins(
         &self,
         sandbox: SandboxId,
@@ -63,7 +66,7 @@ impl Store {
         layer: LayerId,
         intent: &Intent,
     ) -> Result<(), StoreError> {
-        self.in_one(sandbox, "seal", Store::intent, |transaction| {
+        self.in_one(sandbox, "seal", Store::acknowledgement, |transaction| {
             insert_layer(transaction, layer, base, parent)?;
             transaction
                 .prepare_cached("UPDATE sandboxes SET intent = ?2 WHERE id = ?1")?
@@ -72,13 +75,15 @@ impl Store {
         })
     }
 
-    /// In one synced commit: the layer is sealed, the head is said, the checkpoint has its name.
+    /// In one synced commit: the layer is sealed, the head is said, the checkpoint has its name, and
+    /// what is next to be done is recorded.
     pub fn sealed(
         &self,
         sandbox: SandboxId,
         layer: LayerId,
         head: Option<LayerId>,
         checkpoint: Option<&str>,
+        next: Option<&Intent>,
     ) -> Result<(), StoreError> {
         self.in_one(sandbox, "seal", Store::acknowledgement, |transaction| {
             transaction
@@ -86,9 +91,9 @@ impl Store {
                 .execute([layer])?;
             transaction
                 .prepare_cached(
-                    "UPDATE sandboxes SET head = ?2, intent = NULL, used_us = ?3 WHERE id = ?1",
+                    "UPDATE sandboxes SET head = ?2, intent = ?4, used_us = ?3 WHERE id = ?1",
                 )?
-                .execute(params![sandbox, head, now_us()])?;
+                .execute(params![sandbox, head, now_us(), next.map(json)])?;
             match checkpoint {
                 Some(name) => name_checkpoint(transaction, sandbox, name, Some(layer)),
                 None => Ok(()),
@@ -144,15 +149,41 @@ impl Store {
         insert().map_err(|e| self.write_failed("squash", None, e))
     }
 
-    pub fn layer_made(&self, layer: LayerId) -> Result<(), StoreError> {
-        let update = || {
-            self.intent()?
-                .prepare_cached("UPDATE layers SET state = 'sealed' WHERE id = ?1")?
-                .execute([layer])
-        };
-        update()
-            .map(drop)
-            .map_err(|e| self.write_failed("seal", None, e))
+    /// In one synced commit: the layer is whole and on the disk, and the sandbox lies on it. False,
+    /// and the layer is forgotten, where the head moved on meanwhile.
+    pub fn squashed(
+        &self,
+        sandbox: SandboxId,
+        from: LayerId,
+        to: LayerId,
+        (bytes, inodes): (u64, u64),
+    ) -> Result<bool, StoreError> {
+        let mut replaced = false;
+        self.in_one(sandbox, "squash", Store::acknowledgement, |transaction| {
+            let rows = transaction
+                .prepare_cached(
+                    "UPDATE sandboxes SET head = ?3
+                     WHERE id = ?1 AND head = ?2 AND intent IS NULL",
+                )?
+                .execute(params![sandbox, from, to])?;
+            replaced = rows == 1;
+            let layer = match replaced {
+                true => {
+                    "UPDATE layers SET state = 'sealed', durable = 1,
+                         detail = json_set(detail, '$.bytes', ?2, '$.inodes', ?3)
+                     WHERE id = ?1"
+                }
+                // The same values, so that one call does for both.
+                false => "DELETE FROM layers WHERE id = ?1 AND ?2 >= 0 AND ?3 >= 0",
+            };
+            transaction.prepare_cached(layer)?.execute(params![
+                to,
+                bytes.cast_signed(),
+                inodes.cast_signed()
+            ])?;
+            Ok(())
+        })?;
+        Ok(replaced)
     }
 
     /// Layers from a head down to the base, topmost first.
@@ -212,7 +243,8 @@ impl Store {
             .map_err(|e| self.write_failed("sync", None, e))
     }
 
-    /// Forgets a layer that nothing stands on; false where something does.
+    /// Forgets a layer that nothing stands on; false where something does. Looked at in the same
+    /// statement: whoever plans to remove it may have looked long ago.
     pub fn remove_layer(&self, id: LayerId) -> Result<bool, StoreError> {
         let delete = || {
             self.acknowledgement()?
@@ -220,7 +252,11 @@ impl Store {
                     "DELETE FROM layers WHERE id = ?1
                      AND NOT EXISTS (SELECT 1 FROM layers WHERE parent = ?1)
                      AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE head = ?1)
-                     AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE layer = ?1)",
+                     AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE layer = ?1)
+                     AND NOT EXISTS (SELECT 1 FROM sandboxes
+                         WHERE intent IS NOT NULL AND instr(intent, ?1) > 0)
+                     AND NOT EXISTS (SELECT 1 FROM sandboxes
+                         WHERE state = 'running' AND instr(detail, ?1) > 0)",
                 )?
                 .execute([id])
         };
@@ -317,12 +353,20 @@ fn insert_layer(
     base: BaseId,
     parent: Option<LayerId>,
 ) -> Result<(), rusqlite::Error> {
+    let maker = Driver::current();
     connection
         .prepare_cached(
             "INSERT INTO layers (id, base, parent, state, durable, created_us, detail)
-             VALUES (?1, ?2, ?3, 'making', 0, ?4, '{}')",
+             VALUES (?1, ?2, ?3, 'making', 0, ?4, json_object('pid', ?5, 'start', ?6))",
         )?
-        .execute(params![layer, base, parent, now_us()])?;
+        .execute(params![
+            layer,
+            base,
+            parent,
+            now_us(),
+            maker.pid,
+            maker.start_ticks.cast_signed()
+        ])?;
     Ok(())
 }
 
@@ -343,6 +387,7 @@ fn name_checkpoint(
 }
 
 fn decode_layer(row: &Row<'_>) -> Result<LayerRecord, rusqlite::Error> {
+    let (pid, start): (Option<u32>, Option<i64>) = (row.get(9)?, row.get(10)?);
     Ok(LayerRecord {
         id: row.get(0)?,
         base: row.get(1)?,
@@ -353,5 +398,9 @@ fn decode_layer(row: &Row<'_>) -> Result<LayerRecord, rusqlite::Error> {
         bytes: row.get::<_, i64>(6)?.cast_unsigned(),
         inodes: row.get::<_, i64>(7)?.cast_unsigned(),
         covers: from_json(row, 8)?,
+        maker: pid.zip(start).map(|(pid, start)| Driver {
+            pid,
+            start_ticks: start.cast_unsigned(),
+        }),
     })
 }

@@ -45,9 +45,16 @@ impl Driver {
     pub fn is_alive(self) -> bool {
         std::fs::read_to_string(format!("/proc/{}/stat", self.pid))
             .ok()
+            .filter(|stat| !is_dead(stat))
             .and_then(|stat| start_ticks(&stat))
             .is_some_and(|ticks| self.start_ticks == 0 || ticks == self.start_ticks)
     }
+}
+
+/// It does nothing any more; only nobody has asked for its exit code yet.
+fn is_dead(stat: &str) -> bool {
+    stat.rsplit_once(')')
+        .is_some_and(|(_, fields)| fields.trim_start().starts_with(['Z', 'X']))
 }
 
 /// The 22nd field; the second is a name in brackets that may hold anything.

@@ -89,6 +89,10 @@ pub enum Intent {
     Rollback {
         head: Option<LayerId>,
     },
+    /// Forks of a sealed copy are about to be made.
+    Fork {
+        layer: LayerId,
+    },
     Remove,
 }
 
@@ -240,14 +244,25 @@ impl Store {
         )
     }
 
-    /// Records what is about to be done.
+    /// Records what is about to be done. Synced: an effect that is on the disk without the word
+    /// what it was for would be half of something.
     pub fn set_intent(&self, id: SandboxId, intent: &Intent) -> Result<(), StoreError> {
         let update = || {
-            self.intent()?
+            self.acknowledgement()?
                 .prepare_cached("UPDATE sandboxes SET intent = ?2 WHERE id = ?1")?
                 .execute(params![id, json(intent)])
         };
         self.one_row("prepare", id, update())
+    }
+
+    /// Nothing is being done any more.
+    pub fn clear_intent(&self, id: SandboxId) -> Result<(), StoreError> {
+        let update = || {
+            self.intent()?
+                .prepare_cached("UPDATE sandboxes SET intent = NULL WHERE id = ?1")?
+                .execute([id])
+        };
+        self.one_row("settle", id, update())
     }
 
     /// Records that the head is another one; on the disk when this returns.
@@ -316,6 +331,27 @@ impl Store {
         Ok(rows == 1)
     }
 
+    /// Records that an execution did not come up, or that its keeper is gone; false where it does
+    /// not claim to run.
+    pub fn execution_gone(
+        &self,
+        id: SandboxId,
+        incarnation: u64,
+        state: SandboxState,
+    ) -> Result<bool, StoreError> {
+        let update = || {
+            self.intent()?
+                .prepare_cached(
+                    "UPDATE sandboxes SET state = ?3, pid = NULL, pid_start = NULL,
+                         detail = json_set(detail, '$.mounted', json('[]'))
+                     WHERE id = ?1 AND incarnation = ?2 AND state = 'running'",
+                )?
+                .execute(params![id, incarnation.cast_signed(), state.as_str()])
+        };
+        let rows = update().map_err(|e| self.write_failed("settle", Some(id), e))?;
+        Ok(rows == 1)
+    }
+
     /// Sets a state that follows from what is seen, such as `lost` or `expired`.
     pub fn set_state(
         &self,
@@ -329,25 +365,6 @@ impl Store {
                 .execute(params![id, from.as_str(), to.as_str()])
         };
         let rows = update().map_err(|e| self.write_failed("settle", Some(id), e))?;
-        Ok(rows == 1)
-    }
-
-    /// Squashed: the same content under another layer. False where the head moved on meanwhile.
-    pub fn replace_head(
-        &self,
-        id: SandboxId,
-        from: LayerId,
-        to: LayerId,
-    ) -> Result<bool, StoreError> {
-        let update = || {
-            self.acknowledgement()?
-                .prepare_cached(
-                    "UPDATE sandboxes SET head = ?3
-                     WHERE id = ?1 AND head = ?2 AND intent IS NULL",
-                )?
-                .execute(params![id, from, to])
-        };
-        let rows = update().map_err(|e| self.write_failed("squash", Some(id), e))?;
         Ok(rows == 1)
     }
 
