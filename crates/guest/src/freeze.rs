@@ -56,18 +56,18 @@ impl Freezer {
     /// Lets everything go on that went on before.
     pub fn thaw(&mut self) -> Reply {
         let Some(before) = self.before.take() else {
-            return Reply::Done;
+            return Reply::Thawed { ran: 0 };
         };
         if before.is_empty() {
             signal_all(Signal::CONT);
-            return Reply::Done;
+            return Reply::Thawed { ran: 0 };
         }
         for process in processes::all() {
             if process.pid != 1 && !before.contains(&process.pid) {
                 processes::send(process.pid, Signal::CONT);
             }
         }
-        Reply::Done
+        Reply::Thawed { ran: 0 }
     }
 }
 

@@ -186,6 +186,7 @@ pub enum Request {
     },
     /// Everything but the guest stands still when the answer comes.
     Freeze,
+    /// Everything goes on. The answer says whether something had not stood still.
     Thaw,
 }
 
@@ -345,6 +346,10 @@ pub enum Reply {
         nonce: u64,
     },
     Usage(Usage),
+    /// Everything goes on; so many threads had run meanwhile.
+    Thawed {
+        ran: u64,
+    },
     Failed(Failure),
 }
 
