@@ -14,8 +14,12 @@ use ringfence_engine::error::{Error, ErrorKind};
 use ringfence_engine::home::Home;
 use ringfence_engine::lock::FileLock;
 use ringfence_engine::mirror::{self, MirrorError, Silent};
-use ringfence_engine::store::{SourceState, Store};
+use ringfence_engine::sandboxes::create::{self, CreateRequest, From, Stage};
+use ringfence_engine::sandboxes::{Host, gc};
+use ringfence_engine::store::{AutoCheckpoint, SourceState, Store};
+use ringfence_engine::workspace::Ignored;
 use ringfence_engine::{base, source};
+use ringfence_model::limits::Limits;
 
 const SEED: &str = "git init -qb main app; cd app; echo one > a; git add a; git commit -qm one;";
 
@@ -357,4 +361,84 @@ fn a_sub_folder_has_no_history_and_says_so() {
     let resolved = bench.local("app/sub", Some("main"));
     let whole = base::commit(&bench.home, &bench.store, &resolved, &mut Silent).unwrap();
     assert!(whole.workspace().join("sub/s").exists());
+}
+
+fn request(text: &str) -> CreateRequest {
+    CreateRequest {
+        from: From::Repository {
+            typed: text.to_owned(),
+            revision: None,
+        },
+        stage: Stage::Whole,
+        name: None,
+        tag: None,
+        limits: Limits::for_host(8 << 30),
+        env: Vec::new(),
+        ignored: Ignored::default(),
+        idle_seconds: None,
+        ttl_seconds: None,
+        auto_checkpoint: AutoCheckpoint::default(),
+    }
+}
+
+#[test]
+fn collecting_leaves_what_a_sandbox_stands_on() {
+    let bench = Bench::new();
+    bench.sh(
+        "git init -qb main lib; (cd lib; echo x > x; git add .; git commit -qm lib)
+         git init -qb main app; cd app; git submodule -q add ../lib lib; git commit -qam app
+         mkdir sub; echo s > sub/s; cp -r . ../old",
+    );
+    let url = |name: &str| format!("file://{}", bench.path(name).display());
+    let old = bench.ensure(&url("old"), None).unwrap();
+    let old = base::commit(&bench.home, &bench.store, &old, &mut Silent).unwrap();
+    let host = Host {
+        home: bench.home.clone(),
+        store: Store::open(&bench.home).unwrap(),
+        program: "/nonexistent".into(),
+    };
+    std::fs::write(
+        bench.home.root().join("config.toml"),
+        "[gc]\ncache_age = \"1s\"\n",
+    )
+    .unwrap();
+    let app = create::create(&host, &request(&url("app")), &mut Silent).unwrap();
+    // Nobody can set the clock back; a second is the least that counts.
+    std::thread::sleep(Duration::from_millis(1100));
+    let words = |actions: &[gc::Action]| -> Vec<gc::What> {
+        actions.iter().map(|action| action.what.clone()).collect()
+    };
+    let actions = gc::plan(&host).unwrap();
+    let planned = words(&actions);
+    assert_eq!(
+        planned,
+        [
+            gc::What::RemoveBase(old.id),
+            gc::What::RemoveMirror(old.mirror.unwrap())
+        ]
+    );
+    // Used meanwhile: neither goes, and the error says why.
+    let second = create::create(&host, &request(&url("old")), &mut Silent).unwrap();
+    assert_eq!(second.base, old.id);
+    for action in &actions {
+        let error = gc::act(&host, action).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
+        assert!(error.to_string().contains("is in use"), "{error}");
+    }
+    for id in [app.base, second.base] {
+        let base = base::open(&host.home, &host.store, id).unwrap();
+        assert!(base.objects.iter().all(|path| path.join("pack").exists()));
+        assert!(base.workspace().join("lib/x").exists());
+    }
+    // A sub-folder of a repository says what it has not.
+    let sub = create::create(
+        &host,
+        &request(bench.path("app/sub").to_str().unwrap()),
+        &mut Silent,
+    );
+    let notes = sub.unwrap().notes;
+    assert!(
+        notes[0].contains("part of a larger repository"),
+        "{notes:?}"
+    );
 }
