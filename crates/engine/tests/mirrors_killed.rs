@@ -441,4 +441,10 @@ fn collecting_leaves_what_a_sandbox_stands_on() {
         notes[0].contains("part of a larger repository"),
         "{notes:?}"
     );
+    let mut at_main = request(bench.path("app/sub").to_str().unwrap());
+    if let From::Repository { revision, .. } = &mut at_main.from {
+        *revision = Some("main".to_owned());
+    }
+    let notes = create::create(&host, &at_main, &mut Silent).unwrap().notes;
+    assert!(notes[0].contains("all of that is there"), "{notes:?}");
 }
