@@ -20,6 +20,9 @@ use super::{BaseError, Site, files::relative};
 use crate::git::Index;
 use crate::mirror::{Git, MirrorError, Resolved};
 
+/// BOUND: more processes that write to one file system wait for each other.
+const MAX_WORKERS: usize = 8;
+
 /// A tree that was written and read back.
 #[derive(Debug)]
 pub(super) struct Checked {
@@ -66,6 +69,8 @@ pub(super) fn checkout(
         .holding(site.lock)
         .env("GIT_INDEX_FILE", &index)
         .env("GIT_WORK_TREE", target)
+        // Most of the time goes into making files, which the file system does side by side.
+        .setting("checkout.workers", &workers().to_string())
         .args(["checkout-index", "--all", "--quiet"])
         .quiet()
         .map_err(failed("write the files"))?;
@@ -86,6 +91,10 @@ pub(super) fn checkout(
         tree: found,
         entries,
     })
+}
+
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get().min(MAX_WORKERS))
 }
 
 type Gitlinks = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -153,7 +162,9 @@ fn settle_one(
                 0 => (REGULAR, 0o644),
                 _ => (EXECUTABLE, 0o755),
             };
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(bits))?;
+            if found.stat.st_mode & 0o7777 != bits {
+                rustix::fs::fchmod(&file, Mode::from_raw_mode(bits))?;
+            }
             rustix::fs::futimens(&file, &times)?;
             Ok(Some(entry(mode, oid, file.metadata()?.len())))
         }

@@ -46,7 +46,8 @@ pub(super) fn build(
         site,
         progress,
         objects: Vec::new(),
-        notes: resolved.notes.clone(),
+        // What was so when the commit was asked for is not so for the next who asks.
+        notes: Vec::new(),
         missing: Vec::new(),
         left: match submodules {
             Submodules::Fetch => COUNT,

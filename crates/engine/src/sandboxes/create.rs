@@ -160,6 +160,9 @@ fn find_base(
                     let resolved =
                         mirror::ensure(home, store, &typed, revision.as_deref(), progress)?;
                     notes.extend(resolved.notes.iter().cloned());
+                    if resolved.mirror.source != typed.source {
+                        notes.push("the folder is part of a larger repository; with a revision all of that is there".to_owned());
+                    }
                     let text = match revision {
                         Some(revision) => format!("{text} at {revision}"),
                         None => text,
