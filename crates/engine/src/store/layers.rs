@@ -34,6 +34,25 @@ pub struct CheckpointRecord {
 
 const LAYER: &str = "SELECT id, base, parent, state = 'sealed', durable, created_us FROM layers";
 
+/// Whether a sandbox lies on more layers than `?2`, or it or a checkpoint of it on one that is not
+/// synced.
+const NEEDS_SETTLING: &str = "
+    WITH RECURSIVE
+    stack (id) AS (
+        SELECT head FROM sandboxes WHERE id = ?1 AND head IS NOT NULL
+        UNION
+        SELECT parent FROM layers JOIN stack USING (id) WHERE parent IS NOT NULL
+    ),
+    named (id) AS (
+        SELECT layer FROM checkpoints WHERE sandbox = ?1 AND layer IS NOT NULL
+        UNION
+        SELECT parent FROM layers JOIN named USING (id) WHERE parent IS NOT NULL
+    )
+    SELECT (SELECT count(*) FROM stack) > ?2 OR EXISTS (
+        SELECT 1 FROM (SELECT id FROM stack UNION ALL SELECT id FROM named)
+        JOIN layers USING (id) WHERE state = 'sealed' AND durable = 0
+    )";
+
 impl Store {
     /// In one commit: a layer is about to be made of a sandbox's top.
     pub fn seal_begins(
@@ -52,7 +71,9 @@ impl Store {
         })
     }
 
-    /// In one synced commit: the layer is sealed, the head is said, the checkpoint has its name.
+    /// In one commit: the layer is sealed, the head is said, the checkpoint has its name. On the disk
+    /// when this returns where there is a checkpoint; without one nobody was promised anything yet,
+    /// and the next acknowledgement (that of a fork) takes it along.
     pub fn sealed(
         &self,
         sandbox: SandboxId,
@@ -60,7 +81,11 @@ impl Store {
         head: Option<LayerId>,
         checkpoint: Option<&str>,
     ) -> Result<(), StoreError> {
-        self.in_one(sandbox, "seal", Store::acknowledgement, |transaction| {
+        let commit = match checkpoint {
+            Some(_) => Store::acknowledgement,
+            None => Store::intent,
+        };
+        self.in_one(sandbox, "seal", commit, |transaction| {
             transaction
                 .prepare_cached("UPDATE layers SET state = 'sealed' WHERE id = ?1")?
                 .execute([layer])?;
@@ -133,6 +158,16 @@ impl Store {
             stack.push(layer);
         }
         Ok(stack)
+    }
+
+    /// Whether layers of a sandbox are not synced yet, or it lies on more of them than is good.
+    pub fn needs_settling(&self, sandbox: SandboxId, deep: usize) -> Result<bool, StoreError> {
+        let read = || {
+            self.connection
+                .prepare_cached(NEEDS_SETTLING)?
+                .query_row(params![sandbox, deep as i64], |row| row.get(0))
+        };
+        read().map_err(|e| self.read_failed(sandbox.as_str(), e))
     }
 
     pub fn layer(&self, id: LayerId) -> Result<Option<LayerRecord>, StoreError> {
