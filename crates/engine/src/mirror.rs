@@ -129,6 +129,20 @@ pub fn ensure(
         path: home.mirror(id),
         source: typed.source.clone(),
     };
+    // A base of this commit was made from this mirror: git need not be asked.
+    if let Revision::Commit(commit) = &revision
+        && is_ready(store, &mirror)?
+        && store.has_commit_base(id, commit)?
+    {
+        store.touch_mirror(id)?;
+        return Ok(Resolved {
+            mirror,
+            commit: commit.clone(),
+            branch: None,
+            notes: Vec::new(),
+            credentials: typed.credentials.clone(),
+        });
+    }
     let cached = |mirror: &Mirror| match &revision {
         Revision::Commit(commit) => fetch::has_commit(&mirror.path, commit),
         _ => Ok(false),

@@ -59,6 +59,9 @@ impl Tree {
             &["config", "user.name", "bench"],
             &["config", "user.email", "bench@example.org"],
             &["config", "core.looseCompression", "1"],
+            // It would tidy up in the background while others are timed.
+            &["config", "gc.auto", "0"],
+            &["config", "maintenance.auto", "false"],
             &["add", "--all"],
             &["commit", "--quiet", "-m", "all"],
         ] {

@@ -18,8 +18,12 @@ pub(super) const DISCARDED: &str = "discarded-";
 /// BOUND: each layer costs every start a mount and every look-up a step; this many are not felt.
 pub const DEEP: usize = 12;
 
-/// Starts it; that it could not be started is found by the next one.
+/// Starts it where there is anything to do; that it could not be started is found by the next one.
 pub(super) fn later(host: &Host, id: SandboxId) {
+    // A store that does not answer now may do so later.
+    if !is_needed(host, id).unwrap_or(true) {
+        return;
+    }
     let _ = Command::new(&host.program)
         .args(["settle", id.as_str()])
         .env("RINGFENCE_HOME", host.home.root())
@@ -29,6 +33,11 @@ pub(super) fn later(host: &Host, id: SandboxId) {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
+}
+
+/// A process costs more than all that is asked here.
+fn is_needed(host: &Host, id: SandboxId) -> Result<bool, Error> {
+    Ok(!listed(host, id).is_empty() || host.store.needs_settling(id, DEEP)?)
 }
 
 /// Does it all for one sandbox.
@@ -127,12 +136,17 @@ pub(super) fn discarded(host: &Host, id: SandboxId) -> Result<Vec<String>, Error
         return Ok(Vec::new());
     }
     let _shaping = host.shape(id)?;
-    let entries = std::fs::read_dir(path);
-    Ok(entries
+    Ok(listed(host, id))
+}
+
+/// The same, for who holds the lock.
+fn listed(host: &Host, id: SandboxId) -> Vec<String> {
+    let entries = std::fs::read_dir(host.home.sandbox(id));
+    entries
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.starts_with(DISCARDED))
-        .collect())
+        .collect()
 }

@@ -56,6 +56,25 @@ const LAYER: &str = "SELECT id, base, parent, state = 'sealed', durable, created
     coalesce(detail ->> 'bytes', 0), coalesce(detail ->> 'inodes', 0),
     coalesce(detail -> 'covers', '[]'), detail ->> 'pid', detail ->> 'start' FROM layers";
 
+/// Whether a sandbox lies on more layers than `?2`, or it or a checkpoint of it on one that is not
+/// synced.
+const NEEDS_SETTLING: &str = "
+    WITH RECURSIVE
+    stack (id) AS (
+        SELECT head FROM sandboxes WHERE id = ?1 AND head IS NOT NULL
+        UNION
+        SELECT parent FROM layers JOIN stack USING (id) WHERE parent IS NOT NULL
+    ),
+    named (id) AS (
+        SELECT layer FROM checkpoints WHERE sandbox = ?1 AND layer IS NOT NULL
+        UNION
+        SELECT parent FROM layers JOIN named USING (id) WHERE parent IS NOT NULL
+    )
+    SELECT (SELECT count(*) FROM stack) > ?2 OR EXISTS (
+        SELECT 1 FROM (SELECT id FROM stack UNION ALL SELECT id FROM named)
+        JOIN layers USING (id) WHERE state = 'sealed' AND durable = 0
+    )";
+
 impl Store {
     /// In one commit: a layer is about to be made of a sandbox's top. Synced: what is moved away is
     /// found again by this alone.
@@ -75,8 +94,10 @@ impl Store {
         })
     }
 
-    /// In one synced commit: the layer is sealed, the head is said, the checkpoint has its name, and
-    /// what is next to be done is recorded.
+    /// In one commit: the layer is sealed, the head is said, the checkpoint has its name, and what is
+    /// next to be done is recorded. On the disk when this returns where there is a checkpoint; without
+    /// one nobody was promised anything yet, and the next acknowledgement (that of a fork) takes it
+    /// along.
     pub fn sealed(
         &self,
         sandbox: SandboxId,
@@ -85,7 +106,11 @@ impl Store {
         checkpoint: Option<&str>,
         next: Option<&Intent>,
     ) -> Result<(), StoreError> {
-        self.in_one(sandbox, "seal", Store::acknowledgement, |transaction| {
+        let commit = match checkpoint {
+            Some(_) => Store::acknowledgement,
+            None => Store::intent,
+        };
+        self.in_one(sandbox, "seal", commit, |transaction| {
             transaction
                 .prepare_cached("UPDATE layers SET state = 'sealed' WHERE id = ?1")?
                 .execute([layer])?;
@@ -205,6 +230,16 @@ impl Store {
         let stack = self.stack(head)?;
         let with_covered = |layer: LayerRecord| [layer.id].into_iter().chain(layer.covers);
         Ok(stack.into_iter().flat_map(with_covered).collect())
+    }
+
+    /// Whether layers of a sandbox are not synced yet, or it lies on more of them than is good.
+    pub fn needs_settling(&self, sandbox: SandboxId, deep: usize) -> Result<bool, StoreError> {
+        let read = || {
+            self.connection
+                .prepare_cached(NEEDS_SETTLING)?
+                .query_row(params![sandbox, deep as i64], |row| row.get(0))
+        };
+        read().map_err(|e| self.read_failed(sandbox.as_str(), e))
     }
 
     pub fn layer(&self, id: LayerId) -> Result<Option<LayerRecord>, StoreError> {

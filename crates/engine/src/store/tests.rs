@@ -8,13 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ringfence_model::ByteText;
+use ringfence_model::limits::Limits;
 use ringfence_model::outcome::{Outcome, RunStatus};
 use serde_json::{Map, json};
 
 use super::migrations::CURRENT;
 use super::*;
 use crate::clock::now_us;
+use crate::ids::{BaseId, LayerId};
 use crate::lock::RunLock;
+use crate::workspace::Ignored;
 
 fn home() -> (tempfile::TempDir, Home) {
     let directory = tempfile::tempdir().unwrap();
@@ -414,4 +417,64 @@ fn a_directory_in_the_place_of_the_store_is_named() {
     let error = Store::open(&home).unwrap_err();
     assert!(matches!(error, StoreError::Open { .. }), "{error:?}");
     assert!(std::error::Error::source(&error).is_some());
+}
+
+#[test]
+fn what_is_not_synced_or_too_deep_needs_settling() {
+    let (_directory, home) = home();
+    let store = Store::open(&home).unwrap();
+    let base = NewBase {
+        id: BaseId::from_bits(1),
+        key: "empty".to_owned(),
+        kind: BaseKind::Empty,
+        mirror: None,
+    };
+    store.insert_base(&base).unwrap();
+    let id = SandboxId::random().unwrap();
+    let new = NewSandbox {
+        id,
+        name: None,
+        tag: None,
+        base: base.id,
+        head: None,
+        expires_us: None,
+        detail: SandboxDetail {
+            source: String::new(),
+            limits: Limits::for_host(1 << 30),
+            env: Vec::new(),
+            ignored: Ignored::default(),
+            idle_seconds: None,
+            auto_checkpoint: AutoCheckpoint::Never,
+            forked_from: None,
+            ended: None,
+            mounted: Vec::new(),
+        },
+    };
+    store.insert_sandboxes(&[new]).unwrap();
+    store.insert_checkpoint(id, "base", None).unwrap();
+    assert!(!store.needs_settling(id, 2).unwrap());
+    let seal = |parent, checkpoint: Option<&str>| {
+        let layer = LayerId::random().unwrap();
+        let intent = Intent::Seal {
+            layer,
+            how: SealHow::Swap,
+            checkpoint: None,
+        };
+        let under = (base.id, parent);
+        store.seal_begins(id, under, layer, &intent).unwrap();
+        store.sealed(id, layer, Some(layer), checkpoint).unwrap();
+        layer
+    };
+    let first = seal(None, None);
+    assert!(store.needs_settling(id, 2).unwrap());
+    let second = seal(Some(first), Some("two"));
+    store.layer_durable(second).unwrap();
+    assert!(store.needs_settling(id, 2).unwrap(), "the one below is not");
+    store.rolled_back(id, None).unwrap();
+    assert!(store.needs_settling(id, 2).unwrap(), "a checkpoint has it");
+    store.layer_durable(first).unwrap();
+    assert!(!store.needs_settling(id, 2).unwrap());
+    store.rolled_back(id, Some(second)).unwrap();
+    assert!(!store.needs_settling(id, 2).unwrap());
+    assert!(store.needs_settling(id, 1).unwrap(), "two are too many");
 }
