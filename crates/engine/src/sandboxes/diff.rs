@@ -68,12 +68,6 @@ pub fn diff(host: &Host, id: SandboxId, from: Option<&str>) -> Result<Diff, Erro
             missing,
         });
     }
-    let mut below: Vec<LayerId> = host
-        .store
-        .stack(record.head)?
-        .into_iter()
-        .map(|layer| layer.id)
-        .collect();
     let mut above: Vec<PathBuf> = Vec::new();
     let line = if seal::is_empty(&places.upper()) {
         None
@@ -85,19 +79,47 @@ pub fn diff(host: &Host, id: SandboxId, from: Option<&str>) -> Result<Diff, Erro
         None => None,
         Some(name) => host.store.checkpoint(id, name)?.layer,
     };
-    let cut = match mark {
-        None => below.len(),
-        Some(layer) => below
-            .iter()
-            .position(|&other| other == layer)
-            .ok_or_else(|| Error::NotBelow {
-                sandbox: id.to_string(),
-                checkpoint: from.unwrap_or_default().to_owned(),
-            })?,
-    };
-    let rest = below.split_off(cut);
-    above.extend(below.into_iter().map(|layer| host.home.layer(layer)));
+    let written = written_since(host, record.head, mark)?.ok_or_else(|| Error::NotBelow {
+        sandbox: id.to_string(),
+        checkpoint: from.unwrap_or_default().to_owned(),
+    })?;
+    above.extend(written.into_iter().map(|layer| host.home.layer(layer)));
+    let rest: Vec<LayerId> = host
+        .store
+        .stack(mark)?
+        .into_iter()
+        .map(|layer| layer.id)
+        .collect();
     compute(host, &record, &above, &rest, line, shaping)
+}
+
+/// The layers that lie between a head and one that it came from, topmost first. One that was
+/// squashed stands for those that it was made of.
+fn written_since(
+    host: &Host,
+    head: Option<LayerId>,
+    mark: Option<LayerId>,
+) -> Result<Option<Vec<LayerId>>, Error> {
+    let mut above = Vec::new();
+    let mut next = head;
+    while next != mark {
+        let Some(layer) = next.map(|id| host.store.layer(id)).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        let inside = mark.is_some()
+            && host
+                .store
+                .lineage(layer.squashed)?
+                .iter()
+                .any(|older| Some(older.id) == mark);
+        if inside {
+            next = layer.squashed;
+        } else {
+            above.push(layer.id);
+            next = layer.parent;
+        }
+    }
+    Ok(Some(above))
 }
 
 fn compute(

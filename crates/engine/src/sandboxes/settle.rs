@@ -82,7 +82,7 @@ pub fn squash(host: &Host, id: SandboxId, stack: &[LayerRecord]) -> Result<(), E
         source,
     })?;
     let merged = LayerId::random()?;
-    host.store.insert_squashed(merged, head.base)?;
+    host.store.insert_squashed(merged, head)?;
     layers::merge(
         &borrowed,
         Some(base.as_fd()),

@@ -18,6 +18,8 @@ pub struct LayerRecord {
     /// Synced: it survives a power cut.
     pub durable: bool,
     pub created_us: i64,
+    /// It shows what the stack of this one showed, which may be gone.
+    pub squashed: Option<LayerId>,
 }
 
 /// A state of a workspace that has a name.
@@ -32,7 +34,8 @@ pub struct CheckpointRecord {
     pub durable: bool,
 }
 
-const LAYER: &str = "SELECT id, base, parent, state = 'sealed', durable, created_us FROM layers";
+const LAYER: &str = "SELECT id, base, parent, state = 'sealed', durable, created_us,
+    detail ->> 'squashed' FROM layers";
 
 impl Store {
     /// In one commit: a layer is about to be made of a sandbox's top.
@@ -105,8 +108,18 @@ impl Store {
     }
 
     /// A layer made of others, which stands for them.
-    pub fn insert_squashed(&self, layer: LayerId, base: BaseId) -> Result<(), StoreError> {
-        let insert = || insert_layer(self.intent()?, layer, base, None);
+    /// A layer that will show what the stack of another one shows.
+    pub fn insert_squashed(&self, layer: LayerId, head: &LayerRecord) -> Result<(), StoreError> {
+        let insert = || -> Result<(), rusqlite::Error> {
+            let connection = self.intent()?;
+            insert_layer(connection, layer, head.base, None)?;
+            connection
+                .prepare_cached(
+                    "UPDATE layers SET detail = json_set(detail, '$.squashed', ?2) WHERE id = ?1",
+                )?
+                .execute(params![layer, head.id])?;
+            Ok(())
+        };
         insert().map_err(|e| self.write_failed("squash", None, e))
     }
 
@@ -133,6 +146,24 @@ impl Store {
             stack.push(layer);
         }
         Ok(stack)
+    }
+
+    /// All layers that a state came from, topmost first: its stack, and behind each layer that was
+    /// squashed the stack that it stands for, as far as that is still there.
+    pub fn lineage(&self, head: Option<LayerId>) -> Result<Vec<LayerRecord>, StoreError> {
+        let mut line: Vec<LayerRecord> = Vec::new();
+        let mut open: Vec<LayerId> = head.into_iter().collect();
+        while let Some(id) = open.pop() {
+            if line.iter().any(|known| known.id == id) {
+                continue;
+            }
+            if let Some(layer) = self.layer(id)? {
+                open.extend(layer.parent);
+                open.extend(layer.squashed);
+                line.push(layer);
+            }
+        }
+        Ok(line)
     }
 
     pub fn layer(&self, id: LayerId) -> Result<Option<LayerRecord>, StoreError> {
@@ -304,5 +335,6 @@ fn decode_layer(row: &Row<'_>) -> Result<LayerRecord, rusqlite::Error> {
         sealed: row.get::<_, i64>(3)? != 0,
         durable: row.get::<_, i64>(4)? != 0,
         created_us: row.get(5)?,
+        squashed: row.get(6)?,
     })
 }

@@ -83,7 +83,7 @@ impl Checkpoints {
             .into_iter()
             .chain(
                 host.store
-                    .stack(record.head)?
+                    .lineage(record.head)?
                     .into_iter()
                     .map(|layer| Some(layer.id)),
             )
@@ -158,7 +158,7 @@ fn parent(
         other.name != checkpoint.name
             && (other.created_us, &other.name) < (checkpoint.created_us, &checkpoint.name)
     };
-    for layer in store.stack(checkpoint.layer)? {
+    for layer in store.lineage(checkpoint.layer)? {
         let found = all
             .iter()
             .rev()
