@@ -6,12 +6,13 @@ use ringfence_model::sandbox::EndReason;
 
 use super::recover::remove_from;
 use super::{Host, stop};
+use crate::clock::now_us;
 use crate::error::Error;
 use crate::fail;
 use crate::ids::{LayerId, SandboxId};
 use crate::keeper::Places;
 use crate::sandbox;
-use crate::store::{Intent, SandboxRecord};
+use crate::store::{Intent, LayerRecord, SandboxRecord};
 
 /// Removes a sandbox with its executions, checkpoints and history. Its forks do not notice.
 pub fn remove(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
@@ -75,9 +76,16 @@ pub fn unused_layers(host: &Host) -> Result<Vec<LayerId>, Error> {
     Ok(layers
         .iter()
         .rev()
-        .filter(|layer| layer.sealed && !used.contains(&layer.id))
+        .filter(|layer| (layer.sealed || abandoned(layer)) && !used.contains(&layer.id))
         .map(|layer| layer.id)
         .collect())
+}
+
+/// BOUND: a stack is made flat within minutes; what is not done by then lost its maker.
+const MADE_WITHIN_US: i64 = 3600 * 1_000_000;
+
+fn abandoned(layer: &LayerRecord) -> bool {
+    now_us() - layer.created_us > MADE_WITHIN_US
 }
 
 /// Removes them; gives how many.
