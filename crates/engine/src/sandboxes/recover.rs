@@ -34,7 +34,13 @@ pub fn recover(host: &Host) -> Result<Recovered, Error> {
     for record in host.store.unsettled_sandboxes()? {
         let id = record.id;
         if record.state == SandboxState::Making {
-            if !record.keeper.is_some_and(|maker| maker.is_alive()) {
+            // A maker that is gone may have been done: what it wrote last is read after that.
+            if !record.keeper.is_some_and(|maker| maker.is_alive())
+                && host
+                    .store
+                    .sandbox(id)
+                    .is_ok_and(|now| now.state == SandboxState::Making)
+            {
                 unmake(host, id)?;
                 recovered.unmade.push(id);
             }
