@@ -103,3 +103,45 @@ fn r51_episodes_of_several_steps_leave_nothing_running() -> Result<()> {
         Ok(())
     })
 }
+
+/// Each command looks for what dead ones left half made. One that is done is not dead.
+#[test]
+fn sandboxes_made_at_once_are_all_there() -> Result<()> {
+    lasting("at-once", |kit| {
+        let origin = kit.create(&[])?;
+        kit.sh(&origin, "echo x > x; sleep 1000 > /dev/null 2>&1 &")?;
+        let made: Vec<Result<Vec<String>>> = std::thread::scope(|scope| {
+            let work: Vec<_> = (0..4)
+                .map(|worker| {
+                    let origin = &origin;
+                    scope.spawn(move || -> Result<Vec<String>> {
+                        let mut kept = Vec::new();
+                        for _ in 0..10 {
+                            if worker % 2 == 0 {
+                                // Copies of one that runs.
+                                kept.push(
+                                    kit.done(&["sandbox", "fork", origin])?.trim().to_owned(),
+                                );
+                            } else {
+                                let short = kit.create_of(&["--empty"])?;
+                                kept.push(kit.create_of(&["--empty"])?);
+                                kit.done(&["sandbox", "rm", &short])?;
+                            }
+                        }
+                        Ok(kept)
+                    })
+                })
+                .collect();
+            work.into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect()
+        });
+        for list in made {
+            for id in list? {
+                kit.expect_state(&id, "ready")?;
+            }
+        }
+        ensure!(kit.states()?.len() == 41);
+        Ok(())
+    })
+}
