@@ -67,7 +67,12 @@ pub fn recover(host: &Host) -> Result<Recovered, Error> {
             continue;
         }
         // Whoever works on it holds the lock.
-        if let Some(_shaping) = FileLock::take(&places.shaping())? {
+        let shaping = match FileLock::take(&places.shaping()) {
+            // It was removed under our eyes.
+            Err(_) if !places.directory.is_dir() => continue,
+            taken => taken?,
+        };
+        if let Some(_shaping) = shaping {
             if let Ok(now) = host.store.sandbox(id)
                 && now.intent.is_some()
             {

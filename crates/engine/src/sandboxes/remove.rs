@@ -1,6 +1,7 @@
 //! Removing a sandbox, also one that is half broken, and the layers that nothing needs any more.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use ringfence_model::sandbox::EndReason;
 
@@ -13,6 +14,10 @@ use crate::ids::{LayerId, SandboxId};
 use crate::keeper::Places;
 use crate::sandbox;
 use crate::store::{Intent, LayerRecord, SandboxRecord};
+
+/// BOUND: who else removes the same sandbox is done in a moment.
+const TRIES: u32 = 50;
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
 /// Removes a sandbox with its executions, checkpoints and history. Its forks do not notice.
 pub fn remove(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
@@ -35,7 +40,15 @@ pub fn remove(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
 }
 
 pub(super) fn finish(host: &Host, record: &SandboxRecord) -> Result<SandboxId, Error> {
-    remove_from(&host.home.sandboxes(), record.id.as_str())?;
+    let mut tries = 0;
+    while let Err(error) = remove_from(&host.home.sandboxes(), record.id.as_str()) {
+        // Somebody else may be at it as well, or have looked for a lock in it.
+        tries += 1;
+        if tries == TRIES {
+            return Err(error);
+        }
+        std::thread::sleep(BETWEEN_TRIES);
+    }
     fail::point("rm:removed");
     sandbox::sweep(record.id.as_str());
     host.store.remove_sandbox(record.id)?;
