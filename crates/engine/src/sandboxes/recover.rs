@@ -72,13 +72,12 @@ pub fn recover(host: &Host) -> Result<Recovered, Error> {
             Err(_) if !places.directory.is_dir() => continue,
             taken => taken?,
         };
-        if let Some(_shaping) = shaping {
-            if let Ok(now) = host.store.sandbox(id)
-                && now.intent.is_some()
-            {
-                settle_intent(host, &now)?;
-                recovered.settled.push(id);
-            }
+        if let Some(_shaping) = shaping
+            && let Ok(now) = host.store.sandbox(id)
+            && now.intent.is_some()
+        {
+            settle_intent(host, &now)?;
+            recovered.settled.push(id);
         }
     }
     Ok(recovered)
