@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::kit::{Kit, lasting, path, text};
+use crate::kit::{lasting, path, text};
 use crate::support::{CANARY, expect, said};
 
 #[test]
@@ -218,10 +218,10 @@ fn r46_parallel_commands_lose_no_update() -> Result<()> {
         let id = kit.create(&[])?;
         kit.sh(&id, "echo 0 > c; : > log")?;
         let count = "n=$(cat c); echo $((n+1)) > c";
-        together(kit, 100, |_| kit.sh(&id, count).map(drop))?;
+        together(100, |_| kit.sh(&id, count).map(drop))?;
         ensure!(kit.sh(&id, "cat c")? == "100\n");
         kit.sh(&id, "seq -f 'line %.0f.' 100 > edited")?;
-        together(kit, 100, |n| {
+        together(100, |n| {
             if n < 50 {
                 let (old, new) = (format!("line {}.", n + 1), format!("LINE {}.", n + 1));
                 let words = [
@@ -244,8 +244,7 @@ fn r46_parallel_commands_lose_no_update() -> Result<()> {
 }
 
 /// Does it so many times, several at once.
-fn together(kit: &Kit<'_>, times: usize, act: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-    let _ = kit;
+fn together(times: usize, act: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     let failures = std::sync::Mutex::new(Vec::new());
     let next = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {

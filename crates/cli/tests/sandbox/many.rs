@@ -103,3 +103,77 @@ fn r51_episodes_of_several_steps_leave_nothing_running() -> Result<()> {
         Ok(())
     })
 }
+
+/// Each command looks for what dead ones left half made. One that is done is not dead.
+#[test]
+fn sandboxes_made_at_once_are_all_there() -> Result<()> {
+    lasting("at-once", |kit| {
+        let origin = kit.create(&[])?;
+        kit.sh(&origin, "echo x > x; sleep 1000 > /dev/null 2>&1 &")?;
+        let made: Vec<Result<Vec<String>>> = std::thread::scope(|scope| {
+            let work: Vec<_> = (0..4)
+                .map(|worker| {
+                    let origin = &origin;
+                    scope.spawn(move || -> Result<Vec<String>> {
+                        let mut kept = Vec::new();
+                        for _ in 0..6 {
+                            if worker % 2 == 0 {
+                                // Copies of one that runs.
+                                kept.push(
+                                    kit.done(&["sandbox", "fork", origin])?.trim().to_owned(),
+                                );
+                            } else {
+                                let short = kit.create_of(&["--empty"])?;
+                                kept.push(kit.create_of(&["--empty"])?);
+                                kit.done(&["sandbox", "rm", &short])?;
+                            }
+                        }
+                        Ok(kept)
+                    })
+                })
+                .collect();
+            work.into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect()
+        });
+        for list in made {
+            for id in list? {
+                kit.expect_state(&id, "ready")?;
+            }
+        }
+        ensure!(kit.states()?.len() == 25);
+        Ok(())
+    })
+}
+
+/// Each command ends what a dead `rm` began. One that is alive is not in its way.
+#[test]
+fn a_sandbox_can_be_removed_while_others_look() -> Result<()> {
+    lasting("looked-at", |kit| {
+        let origin = kit.create(&[])?;
+        kit.sh(&origin, "seq 100 | xargs touch")?;
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let looking = &|worker: usize| -> Result<()> {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                kit.done(&["status"])
+                    .map_err(|error| error.context(worker))?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| -> Result<()> {
+            let lookers: Vec<_> = (0..3).map(|n| scope.spawn(move || looking(n))).collect();
+            let removed = (0..10).try_for_each(|_| -> Result<()> {
+                let fork = kit.done(&["sandbox", "fork", &origin])?;
+                kit.sh(fork.trim(), "seq 101 200 | xargs touch")?;
+                kit.done(&["sandbox", "rm", fork.trim()]).map(drop)
+            });
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            for looker in lookers {
+                looker.join().expect("no panic")?;
+            }
+            removed
+        })?;
+        ensure!(kit.states()?.len() == 1);
+        Ok(())
+    })
+}

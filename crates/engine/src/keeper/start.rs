@@ -273,12 +273,13 @@ fn spec(
     Ok((spec, identity))
 }
 
-/// An empty top in place of one that was moved away. Before its first execution there is none.
+/// An empty top in place of one that was moved away. Before its first execution there is none, and
+/// a sandbox that has lost more than its top stays broken.
 pub(crate) fn renew_top(home: &Home, record: &SandboxRecord) -> Result<(), Error> {
-    if record.incarnation == 0 {
+    let folder = home.base(record.base).join("workspace");
+    if record.incarnation == 0 || !folder.is_dir() || !home.sandbox(record.id).is_dir() {
         return Ok(());
     }
-    let folder = home.base(record.base).join("workspace");
     let identity = File::open(&folder)
         .and_then(|opened| identity_for(opened.as_fd()))
         .map_err(|source| Error::OpenFolder {
