@@ -155,6 +155,12 @@ pub enum Error {
     RuntimeLost { sandbox: String, incarnation: u64 },
     #[error("conflict: another command runs in sandbox `{0}`")]
     SandboxBusy(String),
+    #[error("what runs in sandbox `{0}` does not stand still")]
+    NotStill(String),
+    #[error("sandbox `{0}` came into use again and was left as it is")]
+    UsedAgain(String),
+    #[error("sandbox `{sandbox}` is over its bound: {detail}")]
+    OverBound { sandbox: String, detail: String },
     #[error("sandbox `{0}` is being removed")]
     BeingRemoved(String),
     #[error("sandbox `{0}` is being made")]
@@ -228,6 +234,8 @@ impl Error {
         match self {
             Self::NoFolder(_) | Self::NotKept { .. } => ErrorKind::NotFound,
             Self::SandboxBusy(_)
+            | Self::NotStill(_)
+            | Self::UsedAgain(_)
             | Self::BeingRemoved(_)
             | Self::NotMade(_)
             | Self::Expired(_)
@@ -260,7 +268,7 @@ impl Error {
             | Self::Sandbox(SandboxError::Launch(LaunchError::Plan(PlanError::OccupiedPath(_)))) => {
                 ErrorKind::Invalid
             }
-            Self::LimitNotHard { .. } => ErrorKind::Denied,
+            Self::LimitNotHard { .. } | Self::OverBound { .. } => ErrorKind::Denied,
             Self::Home(_)
             | Self::Sandbox(_)
             | Self::MakeWorkspace { .. }
@@ -286,6 +294,12 @@ impl Error {
             }
             Self::Line(LineError::OtherVersion) => {
                 "`ringfence sandbox stop` ends it; the next command starts one of this version"
+            }
+            Self::NotStill(_) => {
+                "a process wakes itself while it is stopped; `ringfence sandbox stop` ends it, and then this works"
+            }
+            Self::OverBound { .. } => {
+                "remove something inside, roll back, or make a sandbox with a larger bound"
             }
             Self::SandboxBusy(_) => {
                 "without `--no-wait` the command waits for its turn; `--shared` runs it beside"

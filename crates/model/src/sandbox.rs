@@ -144,6 +144,10 @@ pub enum Answer {
     },
     Described(Described),
     Done,
+    /// Everything goes on; so many threads had run meanwhile.
+    Thawed {
+        ran: u64,
+    },
     /// The execution is over; so many processes ended with it.
     Ended {
         processes: u64,

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anstream::eprintln;
 use clap::Args;
+use ringfence_engine::error::Error;
 use ringfence_engine::sandboxes::Host;
 use ringfence_engine::sandboxes::gc::{act, plan};
 use ringfence_engine::sandboxes::usage::parts;
@@ -51,6 +52,7 @@ impl Gc {
             if !self.dry_run {
                 match act(&host, action) {
                     Ok(saved) => row["saved"] = json!(saved),
+                    Err(Error::UsedAgain(_)) => row["skipped"] = json!("in use again"),
                     // The rest can go all the same.
                     Err(error) => {
                         failed = true;

@@ -94,8 +94,12 @@ impl Line {
         self.done(&Call::Freeze)
     }
 
-    pub fn thaw(&mut self) -> Result<(), LineError> {
-        self.done(&Call::Thaw)
+    /// Everything goes on; gives how many threads had run meanwhile.
+    pub fn thaw(&mut self) -> Result<u64, LineError> {
+        match self.call(&Call::Thaw)? {
+            Answer::Thawed { ran } => Ok(ran),
+            _ => Err(LineError::Talk(ClientError::OtherAnswer)),
+        }
     }
 
     pub fn end_if_idle(&mut self) -> Result<EndAnswer, LineError> {

@@ -1,6 +1,6 @@
 //! One connection of a caller to a keeper: frames in, frames out, nothing blocks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -40,6 +40,8 @@ pub struct Peer {
     pub froze: bool,
     /// Its commands wait until it has read.
     pub held: bool,
+    /// What it said while everything stood still.
+    pub held_back: VecDeque<Said>,
 }
 
 impl Peer {
@@ -59,6 +61,7 @@ impl Peer {
             streams: BTreeMap::new(),
             froze: false,
             held: false,
+            held_back: VecDeque::new(),
         }))
     }
 

@@ -22,6 +22,8 @@ use crate::watch::{DiskWatch, Seen};
 
 /// BOUND: how often what nobody attends is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// BOUND: looks in a row at which a bound is met before the execution ends.
+const OVER_LOOKS: u32 = 2;
 /// BOUND: callers at once; each costs a descriptor and a buffer.
 const PEERS: usize = 256;
 
@@ -55,6 +57,7 @@ pub struct Keeping {
     pub(super) routes: BTreeMap<u32, Route>,
     pub(super) last_used: Instant,
     looked: Instant,
+    over: u32,
 }
 
 impl Keeping {
@@ -81,6 +84,7 @@ impl Keeping {
             routes: BTreeMap::new(),
             last_used: now,
             looked: now,
+            over: 0,
         }
     }
 
@@ -144,6 +148,7 @@ impl Keeping {
                 }
             }
         }
+        self.catch_up()?;
         self.flow()?;
         self.watch()
     }
@@ -226,7 +231,7 @@ impl Keeping {
             return Ok(());
         };
         if peer.froze {
-            self.sandbox.client().call(&Request::Thaw)?;
+            self.thaw()?;
         }
         for &guest in peer.streams.values() {
             match self.routes.get(&guest).map(|route| route.what) {
@@ -252,10 +257,49 @@ impl Keeping {
         Ok(())
     }
 
+    /// Lets everything go on, unless somebody else still needs it to stand; gives how many threads
+    /// had run meanwhile.
+    fn thaw(&mut self) -> Result<u64, ClientError> {
+        if self.is_frozen() {
+            return Ok(0);
+        }
+        match self.sandbox.client().call(&Request::Thaw)? {
+            Reply::Thawed { ran } => Ok(ran),
+            _ => Err(ClientError::OtherAnswer),
+        }
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.peers.values().any(|peer| peer.froze)
+    }
+
+    /// Does what was held back while everything stood still.
+    fn catch_up(&mut self) -> Result<(), ClientError> {
+        let waiting: Vec<u32> = self.peers.keys().copied().collect();
+        for number in waiting {
+            while !self.is_frozen()
+                && let Some(said) = self
+                    .peers
+                    .get_mut(&number)
+                    .and_then(|peer| peer.held_back.pop_front())
+            {
+                self.hear(number, said)?;
+            }
+        }
+        Ok(())
+    }
+
     fn hear(&mut self, number: u32, said: Said) -> Result<Option<End>, ClientError> {
+        let frozen = self.is_frozen();
         let Some(peer) = self.peers.get_mut(&number) else {
             return Ok(None);
         };
+        // Nothing begins while everything stands still, and nobody's words change their order.
+        let begins = matches!(said, Said::Request(..));
+        if frozen && (begins || !peer.held_back.is_empty()) && !matches!(said, Said::Call(_)) {
+            peer.held_back.push_back(said);
+            return Ok(None);
+        }
         match said {
             Said::Call(call) => return self.answer(number, call),
             // Nothing goes through before it has said what it is for.
@@ -318,11 +362,7 @@ impl Keeping {
                 if let Some(peer) = self.peers.get_mut(&number) {
                     peer.froze = false;
                 }
-                // Somebody else may still copy.
-                if !self.peers.values().any(|peer| peer.froze) {
-                    self.sandbox.client().call(&Request::Thaw)?;
-                }
-                Answer::Done
+                Answer::Thawed { ran: self.thaw()? }
             }
             Call::EndIfIdle => {
                 let used = self
@@ -406,7 +446,7 @@ impl Keeping {
         if self.patience.expires_us.is_some_and(|at| now_us() >= at) {
             return self.end(EndReason::Expired, None).map(Some);
         }
-        if !self.routes.is_empty() && !used && self.looked.elapsed() >= LOOK_EVERY {
+        if !self.routes.is_empty() && self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
             let seen = match self.disk.look() {
                 Seen::Unaccounted => {
@@ -415,7 +455,14 @@ impl Keeping {
                 }
                 seen => seen,
             };
-            if let Seen::Over(limit, detail) = seen {
+            let Seen::Over(limit, detail) = seen else {
+                self.over = 0;
+                return Ok(None);
+            };
+            // Whoever attends a command ends it at once; what is still over now, nobody ends.
+            self.over += 1;
+            if self.over >= OVER_LOOKS {
+                // It ends, whether that can be written down or not.
                 let _ = self.journal.append(Event::LimitHit { limit, detail });
                 return self.end(EndReason::DiskFull, None).map(Some);
             }

@@ -1,6 +1,7 @@
 //! What a sandbox changed, since its base or since a checkpoint.
 
 use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,6 @@ use crate::changes::{self, Bounds, Sources, Started};
 use crate::error::Error;
 use crate::git::{self, Repository};
 use crate::ids::{LayerId, SandboxId};
-use crate::keeper::Line;
 use crate::layers;
 use crate::lock::FileLock;
 use crate::store::SandboxRecord;
@@ -24,26 +24,29 @@ use crate::workspace::{Rules, no_patterns};
 /// The part of a layer that is the workspace.
 const WORKSPACE: &str = "workspace";
 
-/// A change set that can be rendered for as long as it is kept.
+/// What differs, and the patch of it where one was wanted.
 #[derive(Debug)]
 pub struct Diff {
     pub set: ChangeSet,
-    sources: Sources,
-    _kept: Kept,
+    patch: Option<File>,
 }
 
-/// What must stay as it is while the diff is read.
-#[derive(Debug)]
-struct Kept {
-    /// Everything inside is frozen for as long as this is kept.
-    _line: Option<Line>,
-    _shaping: FileLock,
-    temporary: Vec<(PathBuf, String)>,
+/// What is wanted of a diff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    List,
+    Patch,
 }
 
-impl Drop for Kept {
+/// Directories that are removed when a diff was read.
+#[derive(Debug, Default)]
+struct Temporary {
+    names: Vec<(PathBuf, String)>,
+}
+
+impl Drop for Temporary {
     fn drop(&mut self) {
-        for (parent, name) in &self.temporary {
+        for (parent, name) in &self.names {
             // What resists is removed with its sandbox, or by the next `settle`.
             let _ = remove_from(parent, name);
         }
@@ -52,21 +55,39 @@ impl Drop for Kept {
 
 impl Diff {
     /// Writes the patch.
-    pub fn render(&self, out: &mut dyn std::io::Write) -> Result<changes::PatchStats, Error> {
-        Ok(changes::render(&self.sources, &self.set, out)?)
+    pub fn write(&mut self, out: &mut dyn io::Write) -> io::Result<()> {
+        match &mut self.patch {
+            None => Ok(()),
+            Some(patch) => {
+                patch.seek(SeekFrom::Start(0))?;
+                io::copy(patch, out).map(drop)
+            }
+        }
     }
 }
 
-/// What differs from the base, or from a checkpoint that the state came from: at present, or at
-/// another checkpoint.
+/// What differs from the base, or from a checkpoint: at present, or at another checkpoint.
+///
+/// What runs stands still while it is read, and goes on before this returns.
 pub fn diff(
     host: &Host,
     id: SandboxId,
     from: Option<&str>,
     at: Option<&str>,
+    want: Want,
 ) -> Result<Diff, Error> {
-    let places = host.places(id);
     let shaping = host.shape(id)?;
+    diff_held(host, id, (from, at), want, &shaping)
+}
+
+/// The same, for who holds the lock.
+pub(super) fn diff_held(
+    host: &Host,
+    id: SandboxId,
+    (from, at): (Option<&str>, Option<&str>),
+    want: Want,
+    _shaping: &FileLock,
+) -> Result<Diff, Error> {
     let record = host.store.sandbox(id)?;
     if let Some(missing) = super::status::missing(host, &record)? {
         return Err(Error::WorkspaceBroken {
@@ -74,21 +95,84 @@ pub fn diff(
             missing,
         });
     }
+    for _ in 0..seal::STILL_TRIES {
+        let mut line = match at {
+            None => seal::frozen(host, &record)?,
+            Some(_) => None,
+        };
+        let read = read(host, &record, (from, at), want);
+        // A keeper that died meanwhile took everything with it: nothing ran.
+        let ran = line.as_mut().map_or(0, |line| line.thaw().unwrap_or(0));
+        if ran == 0 {
+            return read;
+        }
+    }
+    Err(Error::NotStill(id.to_string()))
+}
+
+fn read(
+    host: &Host,
+    record: &SandboxRecord,
+    (from, at): (Option<&str>, Option<&str>),
+    want: Want,
+) -> Result<Diff, Error> {
+    let mut temporary = Temporary::default();
+    let (sources, set) = compare(host, record, (from, at), &mut temporary)?;
+    let patch = match want {
+        Want::List => None,
+        Want::Patch => {
+            let file = nameless(host, record.id)?;
+            let mut out = io::BufWriter::new(file);
+            changes::render(&sources, &set, &mut out)?;
+            let path = host.home.sandbox(record.id);
+            let file = out.into_inner().map_err(|error| Error::WriteFile {
+                path,
+                source: error.into_error(),
+            })?;
+            Some(file)
+        }
+    };
+    Ok(Diff { set, patch })
+}
+
+/// A file without a name: gone with its last descriptor.
+fn nameless(host: &Host, id: SandboxId) -> Result<File, Error> {
+    let path = host
+        .home
+        .sandbox(id)
+        .join(format!("{}{}", settle::DISCARDED, LayerId::random()?));
+    let make = || -> io::Result<File> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)?;
+        std::fs::remove_file(&path)?;
+        Ok(file)
+    };
+    make().map_err(|source| Error::WriteFile {
+        path: path.clone(),
+        source,
+    })
+}
+
+fn compare(
+    host: &Host,
+    record: &SandboxRecord,
+    (from, at): (Option<&str>, Option<&str>),
+    temporary: &mut Temporary,
+) -> Result<(Sources, ChangeSet), Error> {
+    let id = record.id;
+    let places = host.places(id);
     let head = match at {
         None => record.head,
         Some(name) => host.store.checkpoint(id, name)?.layer,
-    };
-    let mut kept = Kept {
-        _line: None,
-        _shaping: shaping,
-        temporary: Vec::new(),
     };
     let mut to = State {
         top: None,
         layers: layers_of(host, head)?,
     };
     if at.is_none() && !seal::is_empty(&places.upper()) {
-        kept._line = seal::frozen(host, &record)?;
         to.top = Some(places.upper());
     }
     let mark = match from {
@@ -107,27 +191,19 @@ pub fn diff(
         .zip(from.layers.iter().rev())
         .take_while(|(a, b)| a == b)
         .count();
-    let reading = Reading::new(host, &record)?;
-    let (sources, set) = reading.since(&to, shared, &mut kept)?;
+    let reading = Reading::new(host, record)?;
+    let (sources, set) = reading.since(&to, shared, temporary)?;
     if shared == from.layers.len() {
-        return Ok(Diff {
-            set,
-            sources,
-            _kept: kept,
-        });
+        return Ok((sources, set));
     }
-    let (_, before) = reading.since(&from, shared, &mut kept)?;
+    let (_, before) = reading.since(&from, shared, temporary)?;
     let set = changes::between(&before, &set);
     let sources = Sources {
         upper: reading.view(&to.paths(host))?,
         base: reading.view(&from.paths(host))?,
         ..sources
     };
-    Ok(Diff {
-        set,
-        sources,
-        _kept: kept,
-    })
+    Ok((sources, set))
 }
 
 /// A state of a workspace above its base.
@@ -197,12 +273,12 @@ impl<'a> Reading<'a> {
         &self,
         state: &State,
         shared: usize,
-        kept: &mut Kept,
+        temporary: &mut Temporary,
     ) -> Result<(Sources, ChangeSet), Error> {
         let paths = state.paths(self.host);
         let (above, below) = paths.split_at(paths.len() - shared);
         let view = self.view(below)?;
-        let upper = flatten(self.host, self.record, above, &view, kept)?;
+        let upper = flatten(self.host, self.record, above, &view, temporary)?;
         let sources = Sources {
             upper,
             base: view,
@@ -250,7 +326,7 @@ fn flatten(
     record: &SandboxRecord,
     above: &[PathBuf],
     below: &OwnedFd,
-    kept: &mut Kept,
+    temporary: &mut Temporary,
 ) -> Result<OwnedFd, Error> {
     let parts: Vec<OwnedFd> = above
         .iter()
@@ -258,7 +334,7 @@ fn flatten(
         .collect::<Result<_, _>>()?;
     let parent = host.home.sandbox(record.id);
     let name = format!("{}{}", settle::DISCARDED, LayerId::random()?);
-    let temporary = |kept: &mut Kept| kept.temporary.push((parent.clone(), name.clone()));
+    let mut keep = || temporary.names.push((parent.clone(), name.clone()));
     match parts.len() {
         1 => Ok(parts.into_iter().next().expect("there is one")),
         0 => {
@@ -267,7 +343,7 @@ fn flatten(
                 path: path.clone(),
                 source,
             })?;
-            temporary(kept);
+            keep();
             open_directory(&path)?.ok_or(Error::LayerGone(path))
         }
         _ => {
@@ -276,7 +352,7 @@ fn flatten(
                 source,
             })?;
             let borrowed: Vec<_> = parts.iter().map(OwnedFd::as_fd).collect();
-            temporary(kept);
+            keep();
             layers::merge(&borrowed, Some(below.as_fd()), to.as_fd(), name.as_bytes())?;
             let path = parent.join(&name);
             open_directory(&path)?.ok_or(Error::LayerGone(path))

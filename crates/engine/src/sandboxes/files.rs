@@ -16,6 +16,8 @@ use crate::client::{ClientError, Message, Stream};
 use crate::error::Error;
 use crate::ids::SandboxId;
 use crate::keeper::{INSIDE, Line};
+use crate::store::{LayerRecord, SandboxRecord};
+use crate::watch::{DiskWatch, Seen};
 
 /// Where the program is inside.
 const PROGRAM: &str = "/.ringfence/tools/ringfence-tools";
@@ -48,6 +50,9 @@ pub fn tool(
     };
     let _turn = turn(host, id, beside, &mut |_| {})?;
     let mut opened = open_line(host, id, lost, None)?;
+    if verb.changes() {
+        refuse_over(host, &opened.record)?;
+    }
     let text = capture(&mut opened.line, verb, &json)?;
     host.store.touch_sandbox(id)?;
     match serde_json::from_slice(&text) {
@@ -57,6 +62,19 @@ pub fn tool(
             verb: verb.name(),
             source,
         }),
+    }
+}
+
+/// A sandbox that is over its disk bound takes no more.
+fn refuse_over(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
+    let left = LayerRecord::left(&host.store.stack(record.head)?, &record.detail.limits);
+    let mut disk = DiskWatch::new(&host.places(record.id).upper(), &left)?;
+    match disk.count() {
+        Seen::Over(_, detail) => Err(Error::OverBound {
+            sandbox: record.id.to_string(),
+            detail,
+        }),
+        Seen::Fine | Seen::Unaccounted => Ok(()),
     }
 }
 

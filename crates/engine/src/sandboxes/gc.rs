@@ -7,8 +7,9 @@ use std::path::PathBuf;
 
 use ringfence_model::sandbox::{EndReason, SandboxState};
 
+use super::diff::{self, Want};
 use super::recover::{remove_from, strangers, unfinished_bases, unknown_mirrors};
-use super::{Host, diff, remove, settle, status, stop};
+use super::{Host, remove, settle, status, stop};
 use crate::clock::now_us;
 use crate::config::{GcSettings, gc_settings};
 use crate::durable::{self, Existing};
@@ -179,17 +180,12 @@ fn perform(host: &Host, action: &Action) -> Result<Option<PathBuf>, Error> {
     match &action.what {
         What::Stop(id) => {
             let _shaping = host.shape(*id)?;
-            stop::end(host, *id, EndReason::Idle)?;
+            if still_idle(host, *id)? {
+                stop::end(host, *id, EndReason::Idle)?;
+            }
             fail::point("gc:stopped");
         }
-        What::RemoveClean(id) => remove::remove(host, &host.store.sandbox(*id)?)?,
-        What::RemoveDirty(id) => {
-            let record = host.store.sandbox(*id)?;
-            let saved = save(host, &record)?;
-            fail::point("gc:saved");
-            remove::remove(host, &record)?;
-            return Ok(Some(saved));
-        }
+        What::RemoveClean(id) | What::RemoveDirty(id) => return evict(host, *id),
         What::RemoveLayer(id) => {
             if host.store.remove_layer(*id)? {
                 fail::point("gc:forgot");
@@ -212,9 +208,41 @@ fn perform(host: &Host, action: &Action) -> Result<Option<PathBuf>, Error> {
     Ok(None)
 }
 
+/// Whether an execution is still idle, now that nobody can begin anything.
+fn still_idle(host: &Host, id: SandboxId) -> Result<bool, Error> {
+    let settings = gc_settings(&host.home)?;
+    let seen = status::look(host, host.store.sandbox(id)?)?;
+    let used = seen.execution.is_some_and(|e| e.execs > 0);
+    Ok(!used && past(age(seen.record.used_us), settings.idle_seconds))
+}
+
+/// Removes a sandbox that can still be removed, now that nobody can begin anything in it; where it
+/// has work in it, the patch is saved first.
+fn evict(host: &Host, id: SandboxId) -> Result<Option<PathBuf>, Error> {
+    let shaping = host.shape(id)?;
+    let settings = gc_settings(&host.home)?;
+    let record = host.store.sandbox(id)?;
+    let running = FileLock::is_held(&host.places(id).lock())?;
+    let idle = age(record.used_us);
+    if removable(&record, running, idle, &settings, pressure(host, &settings)).is_none() {
+        return Err(Error::UsedAgain(id.to_string()));
+    }
+    // What runs in one that is past its time is ended before its work is saved.
+    stop::end(host, id, EndReason::Expired)?;
+    let seen = status::look(host, host.store.sandbox(id)?)?;
+    let clean = record.head.is_none() && !seen.unsealed;
+    let saved = match clean {
+        true => None,
+        false => Some(save(host, &record, &shaping)?),
+    };
+    fail::point("gc:saved");
+    remove::remove_held(host, &record, Some(shaping))?;
+    Ok(saved)
+}
+
 /// Writes the patch of a sandbox beside the bundles, synced.
-fn save(host: &Host, record: &SandboxRecord) -> Result<PathBuf, Error> {
-    let changes = diff::diff(host, record.id, None, None)?;
+fn save(host: &Host, record: &SandboxRecord, shaping: &FileLock) -> Result<PathBuf, Error> {
+    let mut changes = diff::diff_held(host, record.id, (None, None), Want::Patch, shaping)?;
     let directory = host.home.root().join("saved");
     std::fs::create_dir_all(&directory).map_err(|source| Error::WriteFile {
         path: directory.clone(),
@@ -222,7 +250,12 @@ fn save(host: &Host, record: &SandboxRecord) -> Result<PathBuf, Error> {
     })?;
     let path = directory.join(format!("{}.patch", record.id));
     let mut patch = Vec::new();
-    changes.render(&mut patch)?;
+    changes
+        .write(&mut patch)
+        .map_err(|source| Error::ReadFile {
+            path: path.clone(),
+            source,
+        })?;
     durable::write_synced(&path, &patch, Existing::Replace)?;
     Ok(path)
 }

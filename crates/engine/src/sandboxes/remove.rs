@@ -9,8 +9,8 @@ use super::{Host, stop};
 use crate::error::Error;
 use crate::fail;
 use crate::ids::{LayerId, SandboxId};
-use crate::keeper::Places;
 use crate::layers::YARD;
+use crate::lock::FileLock;
 use crate::sandbox;
 use crate::store::{BaseKind, Driver, Intent, SandboxRecord};
 
@@ -19,20 +19,31 @@ pub(super) const GONE: &str = ".gone";
 
 /// Removes a sandbox with its executions, checkpoints and history. Its forks do not notice.
 pub fn remove(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
+    let shaping = match host.places(record.id).directory.is_dir() {
+        true => Some(host.shape(record.id)?),
+        false => None,
+    };
+    remove_held(host, record, shaping)
+}
+
+/// The same, for who holds the lock; without one its directory is gone already.
+pub(super) fn remove_held(
+    host: &Host,
+    record: &SandboxRecord,
+    shaping: Option<FileLock>,
+) -> Result<(), Error> {
     let id = record.id;
-    let places = Places::of(&host.home, id);
-    if places.directory.is_dir() {
-        let _shaping = host.shape(id)?;
+    if shaping.is_some() {
         fail::point("rm:locked");
         stop::end(host, id, EndReason::Removed)?;
         host.store.set_intent(id, &Intent::Remove)?;
         fail::point("rm:recorded");
-        finish(host, record)?;
     } else {
         // Its lock and its socket are gone as well.
         stop::kill_keeper(host, id)?;
-        finish(host, record)?;
     }
+    finish(host, record)?;
+    drop(shaping);
     fail::point("rm:forgot");
     sweep_layers(host)?;
     forget_snapshot(host, record)

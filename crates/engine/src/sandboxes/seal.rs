@@ -9,7 +9,7 @@ use std::os::fd::AsFd as _;
 
 use ringfence_model::sandbox::Purpose;
 
-use super::{Host, open};
+use super::{Host, open, remove};
 use crate::error::Error;
 use crate::fail;
 use crate::ids::{LayerId, SandboxId};
@@ -93,13 +93,11 @@ pub(super) fn seal(
             Some(layer)
         }
         Some(mut line) => {
-            copy_top(host, record, layer).inspect_err(|_| {
+            copy_still(host, record, layer, &mut line).inspect_err(|_| {
                 // Back to where it was; what resists is found by `recover`.
                 let _ = host.store.seal_undone(id, layer);
             })?;
             fail::point(&format!("{verb}:copied"));
-            // A keeper that died meanwhile has thawed in its own way.
-            let _ = line.thaw();
             record.head
         }
     };
@@ -151,6 +149,32 @@ fn rule(host: &Host, record: &SandboxRecord) -> Result<Option<Line>, Error> {
         Err(LineError::Connect(_)) if !FileLock::is_held(&places.lock())? => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// BOUND: who wakes its processes by a timer can do so each time; it gets no checkpoint.
+pub(super) const STILL_TRIES: u32 = 3;
+
+/// Copies the top while everything stands still, and lets go on. A copy during which something ran
+/// is none.
+fn copy_still(
+    host: &Host,
+    record: &SandboxRecord,
+    layer: LayerId,
+    line: &mut Line,
+) -> Result<(), Error> {
+    for attempt in 1..=STILL_TRIES {
+        let copied = copy_top(host, record, layer);
+        // A keeper that died meanwhile took everything with it: nothing ran.
+        let ran = line.thaw().unwrap_or(0);
+        if ran == 0 {
+            return copied;
+        }
+        remove::remove_layer(host, layer)?;
+        if attempt < STILL_TRIES {
+            line.freeze()?;
+        }
+    }
+    Err(Error::NotStill(record.id.to_string()))
 }
 
 fn copy_top(host: &Host, record: &SandboxRecord, layer: LayerId) -> Result<(), Error> {

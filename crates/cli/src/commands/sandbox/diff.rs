@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anstream::eprintln;
 use clap::Args;
 use ringfence_engine::run::why;
-use ringfence_engine::sandboxes::diff::diff;
+use ringfence_engine::sandboxes::diff::{Want, diff};
 
 use crate::commands::open_host;
 use crate::text::{clean, clean_bytes, clean_json};
@@ -32,7 +32,8 @@ impl Diff {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let host = open_host()?;
         let id = host.store.find_sandbox(&self.sandbox)?.id;
-        let changes = diff(&host, id, self.from.as_deref(), self.at.as_deref())?;
+        let want = if self.json { Want::List } else { Want::Patch };
+        let mut changes = diff(&host, id, self.from.as_deref(), self.at.as_deref(), want)?;
         let mut out = std::io::stdout().lock();
         if self.json {
             let json = serde_json::to_string(&changes.set)?;
@@ -41,12 +42,11 @@ impl Diff {
         }
         if out.is_terminal() {
             let mut patch = Vec::new();
-            changes.render(&mut patch)?;
+            changes.write(&mut patch)?;
             write!(out, "{}", clean_bytes(&patch))?;
         } else {
-            let mut buffered = std::io::BufWriter::new(&mut out);
-            changes.render(&mut buffered)?;
-            buffered.flush()?;
+            changes.write(&mut out)?;
+            out.flush()?;
         }
         for omitted in &changes.set.omitted {
             eprintln!(
