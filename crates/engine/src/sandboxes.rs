@@ -34,10 +34,11 @@ pub mod usage;
 
 use std::path::PathBuf;
 
+use crate::error::Error;
 use crate::home::Home;
 use crate::ids::SandboxId;
 use crate::keeper::Places;
-use crate::lock::{FileLock, LockError};
+use crate::lock::FileLock;
 use crate::store::Store;
 
 /// Where sandboxes are kept, and the program that keeps them running.
@@ -55,7 +56,18 @@ impl Host {
     }
 
     /// The right to change layers, or to start or end the execution.
-    fn shape(&self, id: SandboxId) -> Result<FileLock, LockError> {
-        FileLock::wait(&self.places(id).shaping(), || {})
+    fn shape(&self, id: SandboxId) -> Result<FileLock, Error> {
+        let places = self.places(id);
+        match FileLock::wait(&places.shaping(), || {}) {
+            // It was removed: by somebody of us, then there is none any more, or by hand.
+            Err(_) if !places.directory.is_dir() => {
+                self.store.sandbox(id)?;
+                Err(Error::WorkspaceBroken {
+                    sandbox: id.to_string(),
+                    missing: status::directory_of(id),
+                })
+            }
+            taken => Ok(taken?),
+        }
     }
 }

@@ -11,9 +11,10 @@ use anyhow::{Context, Result, bail, ensure};
 use ringfence_engine::home::Home;
 use ringfence_engine::store::{SourceState, Store};
 use ringfence_model::sandbox::SandboxState;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Fixture, Output, Sandboxed};
+use crate::support::{Fixture, Mode, Output, Sandboxed};
 
 /// BOUND: the kernel and what goes on in the background need a moment; far more than that.
 const SOON: Duration = Duration::from_secs(10);
@@ -69,6 +70,50 @@ pub fn exec(env: &Sandboxed, fixture: &Fixture, id: &str, shell: &str) -> Result
 
 pub fn digest(env: &Sandboxed, fixture: &Fixture, id: &str) -> Result<String> {
     exec(env, fixture, id, DIGEST).with_context(|| format!("cannot see into {id}"))
+}
+
+/// Runs a check in a fresh fixture of each mode, all of them at once: they mostly wait for the disk.
+pub fn in_modes_at_once(
+    name: &str,
+    check: impl Fn(&Sandboxed, &Fixture) -> Result<()> + Sync,
+) -> Result<()> {
+    let env = Sandboxed::start(env!("CARGO_BIN_EXE_ringfence"))?;
+    let one = |mode: Mode| -> Result<()> {
+        let began = Instant::now();
+        let fixture = env.fixture(name, mode)?;
+        let checked = check(&env, &fixture).with_context(|| format!("{mode:?}"));
+        if checked.is_err() {
+            end_all(&fixture.state);
+        }
+        env.discard(&fixture);
+        println!("{name}, {mode:?}: {:?}", began.elapsed());
+        checked
+    };
+    std::thread::scope(|scope| {
+        let one = &one;
+        let modes = Mode::available().into_iter();
+        let running: Vec<_> = modes.map(|mode| scope.spawn(move || one(mode))).collect();
+        let failures: Vec<String> = running
+            .into_iter()
+            .filter_map(|running| match running.join() {
+                Ok(checked) => checked.err().map(|error| format!("{error:#}")),
+                Err(_) => Some("it panicked".to_owned()),
+            })
+            .collect();
+        ensure!(failures.is_empty(), "{}", failures.join("\n"));
+        Ok(())
+    })
+}
+
+/// Kills whatever was started for a home.
+pub fn end_all(state: &Path) {
+    for word in ["keep", "settle"] {
+        let own = |pid: &u32| Pid::from_raw(i32::try_from(*pid).ok()?);
+        for pid in processes(state, word).iter().filter_map(own) {
+            // Gone by itself is as good.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
 }
 
 impl<'a> Scene<'a> {
@@ -207,7 +252,12 @@ impl<'a> Scene<'a> {
     /// And `gc` leaves nothing that nobody knows.
     pub fn swept(&self) -> Result<()> {
         self.ask(&["gc"])?;
-        self.kept()?.is_complete()?;
+        self.kept()?.is_complete()
+    }
+
+    /// Nor anything for the next one to do.
+    fn swept_for_good(&self) -> Result<()> {
+        self.swept()?;
         let more = self.ask(&["gc", "--json"])?;
         ensure!(more == "[]", "`gc` finds more the second time: {more}");
         Ok(())
@@ -241,13 +291,11 @@ impl<'a> Scene<'a> {
         self.quiet("keep")?;
         let mounts = mounts(&self.fixture.state);
         ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
-        let left = self.env.leftovers(self.fixture);
-        ensure!(left.is_empty(), "left running: {left:?}");
         for group in cgroups(Path::new("/sys/fs/cgroup"), 6) {
             let of_us = all.keys().any(|id| group.ends_with(id.as_str()));
             ensure!(!of_us, "the cgroup `{group}` is left");
         }
-        self.swept()
+        self.swept_for_good()
     }
 }
 
