@@ -8,7 +8,7 @@ use crate::scene::{Scene, in_modes_at_once};
 
 /// BOUND: enough to be in each other's way.
 const LOOKERS: usize = 8;
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 3;
 
 #[test]
 fn looking_never_undoes_what_somebody_does() -> Result<()> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -44,6 +45,13 @@ pub struct Scene<'a> {
     /// Digests of its checkpoint, and of that with what is dirty.
     pub green: String,
     pub dirty: String,
+    /// Every sandbox that there ever was.
+    known: Mutex<BTreeSet<String>>,
+}
+
+/// A variable in every sandbox of a scene.
+fn mark(fixture: &Fixture) -> String {
+    format!("RF_SCENE={}", fixture.state.display())
 }
 
 /// What the store and the directories say.
@@ -124,13 +132,21 @@ impl<'a> Scene<'a> {
             template: String::new(),
             green: String::new(),
             dirty: String::new(),
+            known: Mutex::default(),
         };
-        scene.template = scene.ask(&["sandbox", "create", "--base", "HEAD"])?;
+        let mark = mark(fixture);
+        let create = ["sandbox", "create", "--base", "HEAD", "--env", &mark];
+        scene.template = scene.ask(&create)?;
         scene.exec(&scene.template, GREEN)?;
         scene.green = scene.digest(&scene.template)?;
         scene.checkpoint(&scene.template, "green")?;
         let other = scene.fresh()?;
         scene.dirty = scene.digest(&other)?;
+        // What finds nothing at the end must be able to find something.
+        let state = &fixture.state;
+        ensure!(!processes(state, "keep").is_empty(), "no keeper is seen");
+        scene.exec(&other, BACKGROUND)?;
+        ensure!(!scene.inside().is_empty(), "nothing is seen inside");
         scene.remove(&other)?;
         ensure!(scene.green != scene.dirty, "the digest sees nothing");
         Ok(scene)
@@ -265,7 +281,20 @@ impl<'a> Scene<'a> {
 
     /// The rows of a copy of the store: the store itself belongs to somebody else.
     pub fn kept(&self) -> Result<Kept> {
-        kept(&self.fixture.state)
+        let kept = kept(&self.fixture.state)?;
+        let mut known = self.known.lock().expect("nobody panicked");
+        known.extend(kept.sandboxes.keys().cloned());
+        Ok(kept)
+    }
+
+    /// Processes in sandboxes of this home, by a variable that all of them have.
+    fn inside(&self) -> Vec<u32> {
+        let mark = format!("{}\0", mark(self.fixture));
+        let is_marked = |pid: &u32| {
+            fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|all| all.windows(mark.len()).any(|part| part == mark.as_bytes()))
+        };
+        numbers().filter(is_marked).collect()
     }
 
     /// Waits until no process of this home has this word in its command line.
@@ -289,12 +318,14 @@ impl<'a> Scene<'a> {
         }
         self.quiet("settle")?;
         self.quiet("keep")?;
-        let mounts = mounts(&self.fixture.state);
-        ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
+        let left = self.inside();
+        ensure!(left.is_empty(), "left running: {left:?}");
+        let known = self.known.lock().expect("nobody panicked");
         for group in cgroups(Path::new("/sys/fs/cgroup"), 6) {
-            let of_us = all.keys().any(|id| group.ends_with(id.as_str()));
+            let of_us = known.iter().any(|id| group.ends_with(id.as_str()));
             ensure!(!of_us, "the cgroup `{group}` is left");
         }
+        drop(known);
         self.swept_for_good()
     }
 }
@@ -410,16 +441,6 @@ pub fn processes(state: &Path, word: &str) -> Vec<u32> {
                 .any(|part| part == home.as_bytes())
     };
     numbers().filter(is_ours).collect()
-}
-
-/// Processes that see something of this home mounted.
-fn mounts(state: &Path) -> Vec<u32> {
-    let state = state.display().to_string();
-    let sees = |pid: &u32| {
-        fs::read_to_string(format!("/proc/{pid}/mountinfo"))
-            .is_ok_and(|mounts| mounts.contains(&format!("{state}/sandboxes")))
-    };
-    numbers().filter(sees).collect()
 }
 
 fn numbers() -> impl Iterator<Item = u32> {
