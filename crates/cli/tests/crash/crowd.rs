@@ -53,7 +53,7 @@ fn work(scene: &Scene<'_>, round: usize) -> Result<()> {
     let made = scene.ask(&["sandbox", "create", "--base", "HEAD"])?;
     scene.exec(&made, "echo kept > kept")?;
     let id = scene.fresh()?;
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         scene.exec(&id, crate::scene::BACKGROUND)?;
     }
     scene.checkpoint(&id, "c")?;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -223,20 +223,20 @@ impl<'a> Scene<'a> {
 
     /// A call in which some process dies at a point.
     pub fn met(&self, point: &str, words: &[&str]) -> Result<Output> {
-        let (call, met) = self.failing(point);
-        let output = call.live(words)?.finish()?;
+        let (output, met) = self.may_meet(point, words)?;
         self.was_met(point, &met, &output)?;
         Ok(output)
     }
 
-    pub fn failing(&self, point: &str) -> (crate::support::Call<'_>, std::path::PathBuf) {
+    /// A call in which, or after which, some process dies at a point; and the file that says so.
+    pub fn may_meet(&self, point: &str, words: &[&str]) -> Result<(Output, PathBuf)> {
         let met = self.fixture.folder.with_file_name("met");
         let _ = fs::remove_file(&met);
         let call = self.env.call(self.fixture);
         let call = call
             .variable("RINGFENCE_FAIL", point)
             .variable("RINGFENCE_FAIL_MET", &met.to_string_lossy());
-        (call, met)
+        Ok((call.live(words)?.finish()?, met))
     }
 
     pub fn was_met(&self, point: &str, met: &Path, output: &Output) -> Result<()> {

@@ -22,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub use call::{Call, expect, in_each_mode, patch, said};
+pub use call::{expect, in_each_mode, patch, said};
 
 /// Nobody's id: no entry in `/etc/passwd`, no subordinate ids, no groups.
 pub const NOBODY: u32 = 65533;
