@@ -357,7 +357,7 @@ impl Error {
                         || sql.and_then(rusqlite::Error::sqlite_error_code)
                             == Some(rusqlite::ErrorCode::DiskFull)
                     {
-                        return Some("the disk is full; `ringfence rm` removes runs that are not needed any more".to_owned());
+                        return Some(FULL.to_owned());
                     }
                     source = error.source();
                 }
@@ -366,6 +366,15 @@ impl Error {
         };
         Some(hint.to_owned())
     }
+}
+
+const FULL: &str = "the disk is full; `ringfence rm` removes runs that are not needed any more";
+
+/// BOUND: where less than this is free, somebody else's last write may have been what failed.
+const FULL_BYTES: u64 = 1 << 20;
+
+fn is_full(path: &std::path::Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < FULL_BYTES)
 }
 
 fn store_kind(error: &StoreError) -> ErrorKind {
@@ -405,6 +414,8 @@ fn mirror_kind(error: &MirrorError) -> ErrorKind {
 
 fn mirror_hint(error: &MirrorError) -> Option<&'static str> {
     match error {
+        // Git does not always say why it could not write.
+        MirrorError::Local { path, .. } if is_full(path) => Some(FULL),
         MirrorError::NoGit { .. } => Some("install git and put it on the `PATH`"),
         MirrorError::Fetch { .. } | MirrorError::Stalled { .. } => Some(
             "check the address and that `git ls-remote` reaches it: git's own credential helpers and ssh keys are used",

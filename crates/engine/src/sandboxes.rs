@@ -57,8 +57,18 @@ impl Host {
 
     /// The right to change layers, or to start or end the execution.
     fn shape(&self, id: SandboxId) -> Result<FileLock, Error> {
-        self.there(id)?;
-        Ok(FileLock::wait(&self.places(id).shaping(), || {})?)
+        let places = self.places(id);
+        match FileLock::wait(&places.shaping(), || {}) {
+            // It was removed: by somebody of us, then there is none any more, or by hand.
+            Err(_) if !places.directory.is_dir() => {
+                self.store.sandbox(id)?;
+                Err(Error::WorkspaceBroken {
+                    sandbox: id.to_string(),
+                    missing: status::directory_of(id),
+                })
+            }
+            taken => Ok(taken?),
+        }
     }
 
     /// No lock can be had in a directory that is gone.

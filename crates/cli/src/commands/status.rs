@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_engine::sandboxes::status::{Seen, SeenState, look};
+use ringfence_engine::sandboxes::status::{Seen, SeenState, look_at_all};
 use ringfence_engine::store::RunFilter;
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
@@ -27,10 +27,7 @@ const RUNS: usize = 1000;
 impl Status {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let host = open_host()?;
-        let mut sandboxes = Vec::new();
-        for record in host.store.sandboxes()? {
-            sandboxes.push(look(&host, record)?);
-        }
+        let sandboxes = look_at_all(&host)?;
         let running = host.store.runs(
             RunFilter {
                 status: Some(RunStatus::Running),

@@ -4,16 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::scene::Scene;
-use crate::support::in_each_mode;
+use crate::scene::{Scene, in_modes_at_once};
 
 /// BOUND: enough to be in each other's way.
 const LOOKERS: usize = 8;
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 3;
 
 #[test]
 fn looking_never_undoes_what_somebody_does() -> Result<()> {
-    in_each_mode("crowd", |env, fixture| {
+    in_modes_at_once("crowd", |env, fixture| {
         let scene = Scene::set(env, fixture)?;
         let over = AtomicBool::new(false);
         let looked: Result<()> = std::thread::scope(|scope| {

@@ -5,12 +5,12 @@ use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::scene::{Scene, call};
-use crate::support::{Fixture, Sandboxed, fingerprint, in_each_mode};
+use crate::scene::{Scene, call, in_modes_at_once};
+use crate::support::{Fixture, Sandboxed, fingerprint};
 
 #[test]
 fn what_is_removed_by_hand_breaks_only_what_stands_on_it() -> Result<()> {
-    in_each_mode("hand", |env, fixture| {
+    in_modes_at_once("hand", |env, fixture| {
         let scene = Scene::set(env, fixture)?;
         for parent in ["layers", "bases"] {
             let id = scene.fresh()?;
@@ -57,7 +57,7 @@ fn what_is_removed_by_hand_breaks_only_what_stands_on_it() -> Result<()> {
 
 #[test]
 fn a_store_that_cannot_be_read_is_left_as_it_is() -> Result<()> {
-    in_each_mode("store", |env, fixture| {
+    in_modes_at_once("store", |env, fixture| {
         let id = call(env, fixture, &["sandbox", "create", "--empty"])?;
         let store = fixture.state.join("store.db");
         let whole = fs::read(&store)?;
@@ -137,7 +137,7 @@ fn a_store_of_another_version_is_brought_up_or_left_alone() -> Result<()> {
         println!("SKIPPED stores of other versions: needs python3");
         return Ok(());
     }
-    in_each_mode("version", |env, fixture| {
+    in_modes_at_once("version", |env, fixture| {
         // An old one: what it had before there were sandboxes.
         let run = env.run_with(fixture, &[], "echo old > old.txt")?;
         let run = run["run"]

@@ -5,10 +5,8 @@ use std::hash::{Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 
-use crate::scene::{Scene, processes};
-use crate::support::in_each_mode;
+use crate::scene::{Scene, end_all, in_modes_at_once};
 
 const ROUNDS: u64 = 20;
 /// BOUND: about what a round takes.
@@ -16,7 +14,7 @@ const WITHIN_MS: u64 = 250;
 
 #[test]
 fn a_keeper_that_is_killed_at_any_time_loses_no_file() -> Result<()> {
-    in_each_mode("killed", |env, fixture| {
+    in_modes_at_once("killed", |env, fixture| {
         let scene = Scene::set(env, fixture)?;
         let id = scene.fresh()?;
         let mut written = 0;
@@ -69,18 +67,11 @@ fn one(scene: &Scene<'_>, id: &str, round: u64, written: &mut u64) -> Result<()>
     Ok(())
 }
 
-/// Kills the keeper that is there after a while, or the first one that comes.
+/// Kills the keeper that is there after a while, and whoever writes to the disk.
 fn kill_after(scene: &Scene<'_>, moment: Duration) {
     let began = Instant::now();
     while began.elapsed() < moment {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let own = |pid: &u32| Pid::from_raw(i32::try_from(*pid).ok()?);
-    for pid in processes(&scene.fixture.state, "keep")
-        .iter()
-        .filter_map(own)
-    {
-        // Gone by itself is as good.
-        let _ = kill_process(pid, Signal::KILL);
-    }
+    end_all(&scene.fixture.state);
 }

@@ -4,16 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use ringfence_engine::home::Home;
 use ringfence_engine::store::{SourceState, Store};
 use ringfence_model::sandbox::SandboxState;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Fixture, Output, Sandboxed};
+use crate::support::{Fixture, Mode, Output, Sandboxed};
 
 /// BOUND: the kernel and what goes on in the background need a moment; far more than that.
 const SOON: Duration = Duration::from_secs(10);
@@ -43,6 +45,13 @@ pub struct Scene<'a> {
     /// Digests of its checkpoint, and of that with what is dirty.
     pub green: String,
     pub dirty: String,
+    /// Every sandbox that there ever was.
+    known: Mutex<BTreeSet<String>>,
+}
+
+/// A variable in every sandbox of a scene.
+fn mark(fixture: &Fixture) -> String {
+    format!("RF_SCENE={}", fixture.state.display())
 }
 
 /// What the store and the directories say.
@@ -71,6 +80,50 @@ pub fn digest(env: &Sandboxed, fixture: &Fixture, id: &str) -> Result<String> {
     exec(env, fixture, id, DIGEST).with_context(|| format!("cannot see into {id}"))
 }
 
+/// Runs a check in a fresh fixture of each mode, all of them at once: they mostly wait for the disk.
+pub fn in_modes_at_once(
+    name: &str,
+    check: impl Fn(&Sandboxed, &Fixture) -> Result<()> + Sync,
+) -> Result<()> {
+    let env = Sandboxed::start(env!("CARGO_BIN_EXE_ringfence"))?;
+    let one = |mode: Mode| -> Result<()> {
+        let began = Instant::now();
+        let fixture = env.fixture(name, mode)?;
+        let checked = check(&env, &fixture).with_context(|| format!("{mode:?}"));
+        if checked.is_err() {
+            end_all(&fixture.state);
+        }
+        env.discard(&fixture);
+        println!("{name}, {mode:?}: {:?}", began.elapsed());
+        checked
+    };
+    std::thread::scope(|scope| {
+        let one = &one;
+        let modes = Mode::available().into_iter();
+        let running: Vec<_> = modes.map(|mode| scope.spawn(move || one(mode))).collect();
+        let failures: Vec<String> = running
+            .into_iter()
+            .filter_map(|running| match running.join() {
+                Ok(checked) => checked.err().map(|error| format!("{error:#}")),
+                Err(_) => Some("it panicked".to_owned()),
+            })
+            .collect();
+        ensure!(failures.is_empty(), "{}", failures.join("\n"));
+        Ok(())
+    })
+}
+
+/// Kills whatever was started for a home.
+pub fn end_all(state: &Path) {
+    for word in ["keep", "settle"] {
+        let own = |pid: &u32| Pid::from_raw(i32::try_from(*pid).ok()?);
+        for pid in processes(state, word).iter().filter_map(own) {
+            // Gone by itself is as good.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
 impl<'a> Scene<'a> {
     pub fn set(env: &'a Sandboxed, fixture: &'a Fixture) -> Result<Self> {
         let mut scene = Self {
@@ -79,13 +132,21 @@ impl<'a> Scene<'a> {
             template: String::new(),
             green: String::new(),
             dirty: String::new(),
+            known: Mutex::default(),
         };
-        scene.template = scene.ask(&["sandbox", "create", "--base", "HEAD"])?;
+        let mark = mark(fixture);
+        let create = ["sandbox", "create", "--base", "HEAD", "--env", &mark];
+        scene.template = scene.ask(&create)?;
         scene.exec(&scene.template, GREEN)?;
         scene.green = scene.digest(&scene.template)?;
         scene.checkpoint(&scene.template, "green")?;
         let other = scene.fresh()?;
         scene.dirty = scene.digest(&other)?;
+        // What finds nothing at the end must be able to find something.
+        let state = &fixture.state;
+        ensure!(!processes(state, "keep").is_empty(), "no keeper is seen");
+        scene.exec(&other, BACKGROUND)?;
+        ensure!(!scene.inside().is_empty(), "nothing is seen inside");
         scene.remove(&other)?;
         ensure!(scene.green != scene.dirty, "the digest sees nothing");
         Ok(scene)
@@ -162,20 +223,20 @@ impl<'a> Scene<'a> {
 
     /// A call in which some process dies at a point.
     pub fn met(&self, point: &str, words: &[&str]) -> Result<Output> {
-        let (call, met) = self.failing(point);
-        let output = call.live(words)?.finish()?;
+        let (output, met) = self.may_meet(point, words)?;
         self.was_met(point, &met, &output)?;
         Ok(output)
     }
 
-    pub fn failing(&self, point: &str) -> (crate::support::Call<'_>, std::path::PathBuf) {
+    /// A call in which, or after which, some process dies at a point; and the file that says so.
+    pub fn may_meet(&self, point: &str, words: &[&str]) -> Result<(Output, PathBuf)> {
         let met = self.fixture.folder.with_file_name("met");
         let _ = fs::remove_file(&met);
         let call = self.env.call(self.fixture);
         let call = call
             .variable("RINGFENCE_FAIL", point)
             .variable("RINGFENCE_FAIL_MET", &met.to_string_lossy());
-        (call, met)
+        Ok((call.live(words)?.finish()?, met))
     }
 
     pub fn was_met(&self, point: &str, met: &Path, output: &Output) -> Result<()> {
@@ -207,7 +268,12 @@ impl<'a> Scene<'a> {
     /// And `gc` leaves nothing that nobody knows.
     pub fn swept(&self) -> Result<()> {
         self.ask(&["gc"])?;
-        self.kept()?.is_complete()?;
+        self.kept()?.is_complete()
+    }
+
+    /// Nor anything for the next one to do.
+    fn swept_for_good(&self) -> Result<()> {
+        self.swept()?;
         let more = self.ask(&["gc", "--json"])?;
         ensure!(more == "[]", "`gc` finds more the second time: {more}");
         Ok(())
@@ -215,7 +281,20 @@ impl<'a> Scene<'a> {
 
     /// The rows of a copy of the store: the store itself belongs to somebody else.
     pub fn kept(&self) -> Result<Kept> {
-        kept(&self.fixture.state)
+        let kept = kept(&self.fixture.state)?;
+        let mut known = self.known.lock().expect("nobody panicked");
+        known.extend(kept.sandboxes.keys().cloned());
+        Ok(kept)
+    }
+
+    /// Processes in sandboxes of this home, by a variable that all of them have.
+    fn inside(&self) -> Vec<u32> {
+        let mark = format!("{}\0", mark(self.fixture));
+        let is_marked = |pid: &u32| {
+            fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|all| all.windows(mark.len()).any(|part| part == mark.as_bytes()))
+        };
+        numbers().filter(is_marked).collect()
     }
 
     /// Waits until no process of this home has this word in its command line.
@@ -239,15 +318,15 @@ impl<'a> Scene<'a> {
         }
         self.quiet("settle")?;
         self.quiet("keep")?;
-        let mounts = mounts(&self.fixture.state);
-        ensure!(mounts.is_empty(), "still mounted: {mounts:?}");
-        let left = self.env.leftovers(self.fixture);
+        let left = self.inside();
         ensure!(left.is_empty(), "left running: {left:?}");
+        let known = self.known.lock().expect("nobody panicked");
         for group in cgroups(Path::new("/sys/fs/cgroup"), 6) {
-            let of_us = all.keys().any(|id| group.ends_with(id.as_str()));
+            let of_us = known.iter().any(|id| group.ends_with(id.as_str()));
             ensure!(!of_us, "the cgroup `{group}` is left");
         }
-        self.swept()
+        drop(known);
+        self.swept_for_good()
     }
 }
 
@@ -362,16 +441,6 @@ pub fn processes(state: &Path, word: &str) -> Vec<u32> {
                 .any(|part| part == home.as_bytes())
     };
     numbers().filter(is_ours).collect()
-}
-
-/// Processes that see something of this home mounted.
-fn mounts(state: &Path) -> Vec<u32> {
-    let state = state.display().to_string();
-    let sees = |pid: &u32| {
-        fs::read_to_string(format!("/proc/{pid}/mountinfo"))
-            .is_ok_and(|mounts| mounts.contains(&format!("{state}/sandboxes")))
-    };
-    numbers().filter(sees).collect()
 }
 
 fn numbers() -> impl Iterator<Item = u32> {

@@ -1,11 +1,13 @@
 //! A command in a sandbox: on the execution that is there, or on one that is started for it.
 
 use ringfence_model::ByteText;
+use ringfence_model::outcome::Outcome;
 use ringfence_model::wire::{Exec, Leftovers, OutputMode, Stdin, WindowSize};
 
 use super::open::open_line;
 use super::{Host, seal};
 use crate::attend::{Attended, Console, Inputs, attend};
+use crate::client::ClientError;
 use crate::error::Error;
 use crate::fail;
 use crate::ids::SandboxId;
@@ -118,7 +120,17 @@ pub fn exec(
         host.store
             .call_begins(id, incarnation, request.session.as_deref(), &request.argv)?;
     fail::point("exec:recorded");
-    let (attended, spool) = run(host, &record, request, &mut line, inputs, console)?;
+    let ran = run(host, &record, request, &mut line, inputs, console);
+    if let Err(Error::Client(ClientError::Gone | ClientError::Talk(_))) = &ran {
+        // Whatever it did until then is in the workspace; how it ended nobody knows.
+        host.store
+            .call_ended(id, sequence, Outcome::RuntimeLost, (None, None))?;
+        return Err(Error::RuntimeLost {
+            sandbox: id.to_string(),
+            incarnation,
+        });
+    }
+    let (attended, spool) = ran?;
     fail::point("exec:ran");
     drop(line);
     host.store.call_ended(

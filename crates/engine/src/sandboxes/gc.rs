@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::fail;
 use crate::ids::{BaseId, LayerId, MirrorId, SandboxId};
 use crate::lock::FileLock;
-use crate::store::{BaseKind, BaseRecord, SandboxRecord, SourceState};
+use crate::store::{BaseKind, BaseRecord, SandboxRecord, SourceState, StoreError};
 
 /// BOUND: under pressure, what was used this recently is in use.
 const IN_USE_SECONDS: u64 = 600;
@@ -96,9 +96,9 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
     let mut clean = Vec::new();
     let mut dirty = Vec::new();
     let mut staying = Vec::new();
-    let sandboxes = host.store.sandboxes()?;
-    for record in &sandboxes {
-        let seen = status::look(host, record.clone())?;
+    let all = status::look_at_all(host)?;
+    for seen in &all {
+        let record = &seen.record;
         let running = FileLock::is_held(&host.places(record.id).lock())?;
         let idle = age(record.used_us);
         let used = seen.execution.is_some_and(|e| e.execs > 0);
@@ -151,7 +151,7 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
             why: "no row knows it".to_owned(),
         });
     }
-    for record in &sandboxes {
+    for record in all.iter().map(|seen| &seen.record) {
         for name in thrown_away(host, record)? {
             actions.push(Action {
                 what: What::RemoveStranger(host.home.sandbox(record.id).join(name)),
@@ -168,16 +168,20 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
     Ok(actions)
 }
 
-/// Does one of them and records it; gives where a patch was saved.
+/// Does one of them and records it; gives where a patch was saved. What somebody else did meanwhile
+/// is done.
 pub fn act(host: &Host, action: &Action) -> Result<Option<PathBuf>, Error> {
-    let saved = perform(host, action)?;
+    let saved = match perform(host, &action.what) {
+        Err(Error::Store(StoreError::NoSandbox { .. })) => return Ok(None),
+        done => done?,
+    };
     host.store
         .record_eviction(action.what.word(), &action.what.subject(), &action.why)?;
     Ok(saved)
 }
 
-fn perform(host: &Host, action: &Action) -> Result<Option<PathBuf>, Error> {
-    match &action.what {
+fn perform(host: &Host, what: &What) -> Result<Option<PathBuf>, Error> {
+    match what {
         What::Stop(id) => {
             let _shaping = host.shape(*id)?;
             if still_idle(host, *id)? {
@@ -357,7 +361,11 @@ fn thrown_away(host: &Host, record: &SandboxRecord) -> Result<Vec<String>, Error
     if record.intent.is_some() || record.state == SandboxState::Making {
         return Ok(Vec::new());
     }
-    settle::discarded(host, record.id)
+    match settle::discarded(host, record.id) {
+        // Removed meanwhile, with all that was in it.
+        Err(Error::Store(StoreError::NoSandbox { .. })) => Ok(Vec::new()),
+        found => found,
+    }
 }
 
 /// Free bytes where they are too few.

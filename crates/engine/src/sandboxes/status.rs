@@ -5,10 +5,10 @@ use ringfence_model::sandbox::{Described, Purpose, SandboxState};
 use super::{Host, seal};
 use crate::clock::now_us;
 use crate::error::Error;
-use crate::ids::{BaseId, LayerId};
+use crate::ids::{BaseId, LayerId, SandboxId};
 use crate::keeper::Line;
 use crate::lock::FileLock;
-use crate::store::SandboxRecord;
+use crate::store::{SandboxRecord, StoreError};
 
 /// A sandbox as it is.
 #[derive(Debug)]
@@ -41,6 +41,40 @@ impl SeenState {
             Self::Broken { .. } => "broken",
         }
     }
+}
+
+/// BOUND: how often a sandbox can change under the eyes of who looks at it before that is strange.
+const LOOKS: usize = 10;
+
+/// Looks at all sandboxes, newest first. One that is removed meanwhile is not there; one that is
+/// changed meanwhile is looked at again.
+pub fn look_at_all(host: &Host) -> Result<Vec<Seen>, Error> {
+    let mut all = Vec::new();
+    for record in host.store.sandboxes()? {
+        let id = record.id;
+        let mut seen = look(host, record);
+        for _ in 0..LOOKS {
+            if seen.is_ok() {
+                break;
+            }
+            match host.store.sandbox(id) {
+                Ok(record) => seen = look(host, record),
+                Err(StoreError::NoSandbox { .. }) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match (seen, host.store.sandbox(id)) {
+            (Ok(seen), _) => all.push(seen),
+            (Err(_), Err(StoreError::NoSandbox { .. })) => {}
+            (Err(error), _) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// The words for a directory that is not there.
+pub(super) fn directory_of(id: SandboxId) -> String {
+    format!("its directory `sandboxes/{id}`")
 }
 
 /// Looks at one sandbox.
@@ -81,7 +115,7 @@ pub fn missing(host: &Host, record: &SandboxRecord) -> Result<Option<String>, Er
         return Ok(None);
     }
     if !host.home.sandbox(record.id).is_dir() {
-        return Ok(Some(format!("its directory `sandboxes/{}`", record.id)));
+        return Ok(Some(directory_of(record.id)));
     }
     if record.incarnation > 0 && top_is_gone(host, record) {
         return Ok(Some(format!("its top `sandboxes/{}/top/upper`", record.id)));
