@@ -41,7 +41,8 @@ pub struct Tree {
 impl Tree {
     /// A repository with all of it in one commit on `main`; made once.
     pub fn repository(self, place: &Place) -> Result<PathBuf> {
-        let folder = place.root().join(format!("repository-{}", self.files));
+        let name = format!("repository-{}-{}", self.files, self.bytes);
+        let folder = place.root().join(name);
         if folder.exists() {
             return Ok(folder);
         }
