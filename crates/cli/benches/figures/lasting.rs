@@ -170,12 +170,12 @@ impl Console for Heard {
     }
 }
 
-/// Bytes of disk under a directory.
+/// Bytes of disk under a directory. What overlayfs closed to everybody counts without its content.
 pub fn disk(path: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = fs::symlink_metadata(path)?;
     let mut bytes = metadata.blocks() * 512;
-    if metadata.is_dir() {
+    if metadata.is_dir() && metadata.mode() & 0o500 == 0o500 {
         for entry in fs::read_dir(path)? {
             bytes += disk(&entry?.path())?;
         }
