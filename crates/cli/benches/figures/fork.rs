@@ -258,7 +258,7 @@ fn btrfs(place: &Place, repository: &Path) -> Result<Samples> {
 /// Many forks of one workspace: each costs the same, in time and on the disk.
 pub fn many(place: &Place, table: &mut Table) -> Result<()> {
     let host = lasting::host(place)?;
-    let id = lasting::sandbox(&host, &lasting::from_commit(&LARGE.repository(place)?)?)?;
+    let id = lasting::sandbox(&host, &lasting::from_commit(&SMALL.repository(place)?)?)?;
     lasting::soil(&host, id)?;
     one_fork(&host, id)?;
     let used = || -> Result<u64> {

@@ -41,7 +41,8 @@ pub struct Tree {
 impl Tree {
     /// A repository with all of it in one commit on `main`; made once.
     pub fn repository(self, place: &Place) -> Result<PathBuf> {
-        let folder = place.root().join(format!("repository-{}", self.files));
+        let name = format!("repository-{}-{}", self.files, self.bytes);
+        let folder = place.root().join(name);
         if folder.exists() {
             return Ok(folder);
         }
@@ -170,12 +171,12 @@ impl Console for Heard {
     }
 }
 
-/// Bytes of disk under a directory.
+/// Bytes of disk under a directory. What overlayfs closed to everybody counts without its content.
 pub fn disk(path: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = fs::symlink_metadata(path)?;
     let mut bytes = metadata.blocks() * 512;
-    if metadata.is_dir() {
+    if metadata.is_dir() && metadata.mode() & 0o500 == 0o500 {
         for entry in fs::read_dir(path)? {
             bytes += disk(&entry?.path())?;
         }

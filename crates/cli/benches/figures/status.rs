@@ -5,12 +5,17 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::lasting::{self, LARGE};
+use crate::lasting::{self, Tree};
 use crate::place::{Place, outside};
 use crate::sample::{Contender, in_turn};
 use crate::table::{Against, Bound, Table};
 
 const ROUNDS: usize = 20;
+/// How many files there are is what counts here.
+const MANY: Tree = Tree {
+    files: 50_000,
+    bytes: 200,
+};
 const STATUS: [&str; 3] = ["git", "status", "--porcelain"];
 /// Counts, inside, what `git status` opens.
 const TRACE: &str = "strace -f -e trace=open,openat -o /tmp/trace git status --porcelain";
@@ -19,7 +24,7 @@ const OPENED: &str = r#"! grep -E '"(/workspace/)?(\.\./)?d[0-9]+/f[0-9]+"' /tmp
 
 pub fn measure(place: &Place, table: &mut Table) -> Result<()> {
     let host = lasting::host(place)?;
-    let repository = LARGE.repository(place)?;
+    let repository = MANY.repository(place)?;
     let id = lasting::sandbox(&host, &lasting::from_commit(&repository)?)?;
     let clone = place.root().join("clone");
     let mut git = Command::new("git");
