@@ -462,17 +462,19 @@ fn what_is_not_synced_or_too_deep_needs_settling() {
         };
         let under = (base.id, parent);
         store.seal_begins(id, under, layer, &intent).unwrap();
-        store.sealed(id, layer, Some(layer), checkpoint).unwrap();
+        store
+            .sealed(id, layer, Some(layer), checkpoint, None)
+            .unwrap();
         layer
     };
     let first = seal(None, None);
     assert!(store.needs_settling(id, 2).unwrap());
     let second = seal(Some(first), Some("two"));
-    store.layer_durable(second).unwrap();
+    store.layer_durable(second, 0, 0).unwrap();
     assert!(store.needs_settling(id, 2).unwrap(), "the one below is not");
     store.rolled_back(id, None).unwrap();
     assert!(store.needs_settling(id, 2).unwrap(), "a checkpoint has it");
-    store.layer_durable(first).unwrap();
+    store.layer_durable(first, 0, 0).unwrap();
     assert!(!store.needs_settling(id, 2).unwrap());
     store.rolled_back(id, Some(second)).unwrap();
     assert!(!store.needs_settling(id, 2).unwrap());
