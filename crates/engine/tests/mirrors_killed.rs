@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bench::{Bench, Lines, Server, inside};
+use bench::{Bench, Server, inside};
 use ringfence_engine::error::{Error, ErrorKind};
 use ringfence_engine::home::Home;
 use ringfence_engine::lock::FileLock;
@@ -99,24 +99,34 @@ fn a_killed_process_leaves_a_git_that_keeps_others_out_until_it_ends() {
     assert!(FileLock::is_held(&lock).unwrap(), "its git lives on");
     let record = bench.store.mirror(id).unwrap().unwrap();
     assert_eq!(record.state, SourceState::Making);
-    let mut lines = Lines::default();
+    let (tell, told) = std::sync::mpsc::channel();
     let resolved = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let store = Store::open(&bench.home).unwrap();
             let typed = source::parse(&url).unwrap();
-            mirror::ensure(&bench.home, &store, &typed, None, &mut lines).unwrap()
+            mirror::ensure(&bench.home, &store, &typed, None, &mut Telling(tell)).unwrap()
         });
         // Nobody else writes to the mirror before that git ends.
-        std::thread::sleep(Duration::from_millis(300));
+        let first: String = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(first.starts_with("waiting"), "{first}");
         assert!(!waiting.is_finished());
         std::fs::remove_file(&gate).unwrap();
         waiting.join().unwrap()
     });
     assert_eq!(resolved.commit, head);
-    assert!(lines.0[0].starts_with("waiting"), "{:?}", lines.0);
     assert_eq!(half_packs(&path), 0);
     let base = base::commit(&bench.home, &bench.store, &resolved, &mut Silent).unwrap();
     assert_eq!(inside(&base, &["fsck"]), "");
+}
+
+/// Passes on each line as it comes.
+struct Telling(std::sync::mpsc::Sender<String>);
+
+impl mirror::Progress for Telling {
+    fn say(&mut self, line: &str) {
+        // Who heard enough is gone.
+        let _ = self.0.send(line.to_owned());
+    }
 }
 
 #[test]

@@ -8,7 +8,6 @@ mod bench;
 use std::time::Duration;
 
 use bench::{Bench, exec, sh};
-use ringfence_engine::attend::Channel as _;
 use ringfence_engine::client::{ClientError, Message, Stream};
 use ringfence_model::wire::{
     Bound, Changed, Depth, EntryType, Leftovers, Notice, OutputMode, Parents, Reply, Request,

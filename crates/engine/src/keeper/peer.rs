@@ -10,6 +10,7 @@ use ringfence_model::wire::{self, Kind, Request};
 use rustix::buffer::spare_capacity;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 /// BOUND: read at once.
 const CHUNK: usize = 65536;
@@ -67,6 +68,15 @@ impl Peer {
 
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Whether it has hung up, though that was not read yet.
+    pub fn is_gone(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        matches!(
+            rustix::net::recv(&self.socket, &mut [0u8; 1], flags),
+            Ok((_, 0)) | Err(Errno::CONNRESET)
+        )
     }
 
     pub fn interest(&self) -> PollFlags {

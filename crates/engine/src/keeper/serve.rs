@@ -24,6 +24,9 @@ use crate::watch::{DiskWatch, Seen};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// BOUND: looks in a row at which a bound is met before the execution ends.
 const OVER_LOOKS: u32 = 2;
+/// BOUND: a process that has ended is gone within moments.
+const LEAVING: Duration = Duration::from_millis(1);
+const LEAVING_LOOKS: u32 = 20;
 /// BOUND: callers at once; each costs a descriptor and a buffer.
 const PEERS: usize = 256;
 
@@ -364,22 +367,14 @@ impl Keeping {
                 }
                 Answer::Thawed { ran: self.thaw()? }
             }
-            Call::EndIfIdle => {
-                let used = self
-                    .peers
-                    .iter()
-                    .any(|(&other, peer)| other != number && peer.purpose == Some(Purpose::Work));
-                // Whatever looks like a warden is somebody as well.
-                if used || self.usage()?.processes > 1 {
-                    Answer::Busy
-                } else {
-                    return Ok(Some(End {
-                        reason: EndReason::Sealed,
-                        processes: 0,
-                        asked_by: Some(number),
-                    }));
-                }
+            Call::EndIfIdle if self.is_idle(number)? => {
+                return Ok(Some(End {
+                    reason: EndReason::Sealed,
+                    processes: 0,
+                    asked_by: Some(number),
+                }));
             }
+            Call::EndIfIdle => Answer::Busy,
             Call::End { reason } => return self.end(reason, Some(number)).map(Some),
         };
         if let Some(peer) = self.peers.get_mut(&number) {
@@ -395,6 +390,29 @@ impl Keeping {
             processes,
             asked_by,
         })
+    }
+
+    /// Whether nobody works with it and nothing runs in it.
+    fn is_idle(&mut self, asking: u32) -> Result<bool, ClientError> {
+        let used = self.peers.iter().any(|(&other, peer)| {
+            other != asking && peer.purpose == Some(Purpose::Work) && !peer.is_gone()
+        });
+        if used {
+            return Ok(false);
+        }
+        // A warden goes a moment after what it watched over. What stays is somebody, whatever it
+        // looks like.
+        for _ in 0..LEAVING_LOOKS {
+            let usage = self.usage()?;
+            if usage.processes <= 1 {
+                return Ok(true);
+            }
+            if agents(&usage) > 0 {
+                return Ok(false);
+            }
+            std::thread::sleep(LEAVING);
+        }
+        Ok(false)
     }
 
     fn usage(&mut self) -> Result<Usage, ClientError> {

@@ -138,6 +138,14 @@ const MIGRATIONS: &[&str] = &[
         signal      INTEGER,
         PRIMARY KEY (sandbox, sequence)
     ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE evictions (
+        sequence INTEGER PRIMARY KEY,
+        time_us  INTEGER NOT NULL,
+        action   TEXT    NOT NULL,
+        subject  TEXT    NOT NULL,
+        why      TEXT    NOT NULL
+    ) STRICT;
 ",
 ];
 

@@ -4,7 +4,6 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_engine::attend::Channel as _;
 use ringfence_engine::client::{ClientError, Message, Stream};
 use ringfence_engine::sandbox::{Sandbox, SandboxError};
 use ringfence_jail::launch::identity_for;
