@@ -185,6 +185,8 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+    #[error("the tool `{verb}` was ended before it could answer")]
+    ToolEnded { verb: &'static str },
     #[error("cannot start the keeper of sandbox `{sandbox}`")]
     StartKeeper {
         sandbox: String,
@@ -239,6 +241,7 @@ impl Error {
             | Self::BeingRemoved(_)
             | Self::NotMade(_)
             | Self::Expired(_)
+            | Self::ToolEnded { .. }
             | Self::CheckpointTaken { .. } => ErrorKind::Conflict,
             Self::Lock(LockError::HeldFile { .. }) => ErrorKind::Conflict,
             Self::BadCheckpointName(_)
@@ -303,6 +306,9 @@ impl Error {
             }
             Self::SandboxBusy(_) => {
                 "without `--no-wait` the command waits for its turn; `--shared` runs it beside"
+            }
+            Self::ToolEnded { .. } => {
+                "something inside ended it, or it took too long; `ringfence sandbox exec` shows what runs"
             }
             Self::Expired(_) => {
                 "`ringfence sandbox diff` still shows its work; `ringfence gc` removes it"

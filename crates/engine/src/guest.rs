@@ -17,6 +17,9 @@ static PROGRAM: &[u8] = include_bytes!(env!("RINGFENCE_GUEST"));
 static TOOLS: &[u8] = include_bytes!(env!("RINGFENCE_TOOLS"));
 /// SHA-256 of the tools, taken when they were built.
 const TOOLS_DIGEST: &str = env!("RINGFENCE_TOOLS_DIGEST");
+/// HOSTILE: who may execute a program and not read it has no way into its process either, from the
+/// first instant on: the kernel makes it undumpable.
+const TOOLS_MODE: u32 = 0o111;
 /// What the tools are called, inside as in the home.
 pub const TOOLS_NAME: &str = "ringfence-tools";
 
@@ -55,7 +58,7 @@ pub fn install_tools(home: &Home) -> io::Result<PathBuf> {
         .and_then(|written| {
             written
                 .file
-                .set_permissions(Permissions::from_mode(0o755))?;
+                .set_permissions(Permissions::from_mode(TOOLS_MODE))?;
             // A power cut must not leave a whole name with half a program.
             written.file.sync_data()?;
             drop(written);
@@ -73,7 +76,7 @@ fn is_whole(program: &Path) -> bool {
     fs::symlink_metadata(program).is_ok_and(|metadata| {
         metadata.is_file()
             && metadata.len() == TOOLS.len() as u64
-            && metadata.mode() & 0o7777 == 0o755
+            && metadata.mode() & 0o7777 == TOOLS_MODE
     })
 }
 
@@ -118,8 +121,13 @@ mod tests {
         install_tools(&home).unwrap();
         assert_eq!(fs::metadata(&program).unwrap().ino(), inode);
         // Half a program is replaced.
+        let reveal = || fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        reveal();
         fs::write(&program, b"half").unwrap();
         install_tools(&home).unwrap();
+        let mode = fs::metadata(&program).unwrap().mode();
+        assert_eq!(mode & 0o7777, TOOLS_MODE);
+        reveal();
         assert_eq!(fs::read(&program).unwrap(), tools_bytes());
         // Another test may be between its fork and its exec, with our file still open for writing.
         let output = (0..1_000)

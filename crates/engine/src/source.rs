@@ -42,6 +42,19 @@ impl Source {
         }
     }
 
+    /// Where it is on this host, links resolved; absent for what is elsewhere, or not there.
+    pub(crate) fn local_path(&self) -> Option<PathBuf> {
+        let path = match self {
+            Self::Path(path) => path.clone(),
+            // Whatever host a `file` address names, git reads it here.
+            Self::Url(url) => {
+                let rest = url.strip_prefix("file://")?;
+                PathBuf::from(&rest[rest.find('/')?..])
+            }
+        };
+        Some(path.canonicalize().unwrap_or(path))
+    }
+
     /// `scheme://host:port` of an http address: what a credential is good for.
     pub(crate) fn http_origin(&self) -> Option<&str> {
         let Self::Url(url) = self else { return None };

@@ -4,6 +4,8 @@
 
 #[path = "protocol/bench.rs"]
 mod bench;
+#[path = "protocol/hostile.rs"]
+mod hostile;
 
 use std::time::Duration;
 

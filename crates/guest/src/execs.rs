@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! started ──▶ leader ended ──▶ output drained or idle ──▶ Exited ──▶ nothing left ──▶ Gone
+//!     ├── warden killed by the agent ──▶ its strays killed ──▶ Exited ──▶ Gone
 //!     └── bound met or signal for all ──▶ every process of it killed, again and again, until gone
 //! ```
 
+mod records;
 mod ring;
 mod start;
+mod strays;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringfence_jail::terminal;
-use ringfence_jail::warden::{NotStartedAt, RECORD, Record};
 use ringfence_model::ByteText;
 use ringfence_model::wire::{
     Bound, Exec as Asked, Exited, Failure, Flow, Hello, Kind, Leftovers, Notice, Reply,
@@ -26,8 +28,11 @@ use rustix::process::{Pid, Signal};
 
 use crate::connection::{CHUNK, Connection};
 use crate::failure;
+use crate::freeze::World;
 use crate::processes::{self, Watchdog};
+use records::Word;
 use ring::Ring;
+use strays::{Hunt, Identity};
 
 /// BOUND: how often the processes inside are looked at while a command runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -48,6 +53,7 @@ const LEFTOVERS: usize = 64;
 pub struct Execs {
     running: BTreeMap<u32, Exec>,
     watchdog: Watchdog,
+    hunt: Hunt,
     looked: Option<Instant>,
     /// What was read last.
     chunk: Vec<u8>,
@@ -55,7 +61,7 @@ pub struct Execs {
 
 #[derive(Debug)]
 struct Exec {
-    warden: i32,
+    warden: Identity,
     records: Option<OwnedFd>,
     partial_record: Vec<u8>,
     program: ByteText,
@@ -81,6 +87,7 @@ struct Exec {
     alone: bool,
     last_output: Instant,
     reported: bool,
+    word: Word,
 }
 
 #[derive(Debug)]
@@ -113,7 +120,7 @@ impl Execs {
         let program = asked.argv.first().cloned().unwrap_or_default();
         match start::start(asked, hello) {
             Ok(exec) => {
-                let pid = exec.warden;
+                let pid = exec.warden.pid;
                 self.running.insert(stream, exec);
                 Reply::Started { pid }
             }
@@ -154,7 +161,7 @@ impl Execs {
         match scope {
             SignalScope::All if signal == Signal::KILL => exec.kill = Some(Kill::Now),
             SignalScope::All => {
-                for pid in processes::descendants(exec.warden) {
+                for pid in exec.descendants() {
                     processes::send(pid, signal);
                 }
             }
@@ -251,6 +258,9 @@ impl Execs {
                 by(KILL_EVERY);
             }
         }
+        if self.hunt.is_on() {
+            by(KILL_EVERY);
+        }
         if !self.running.is_empty() {
             let since = self
                 .looked
@@ -261,11 +271,19 @@ impl Execs {
     }
 
     /// Does all that can be done now.
-    pub fn advance(&mut self, now: Instant, hello: &Hello, connection: &mut Connection) {
+    pub fn advance(
+        &mut self,
+        now: Instant,
+        hello: &Hello,
+        world: World,
+        connection: &mut Connection,
+    ) {
         self.chunk.reserve(CHUNK);
         for (&stream, exec) in &mut self.running {
             let ended_before = exec.ended.is_some();
-            exec.read_records();
+            if exec.read_records() == Word::Missing {
+                self.hunt.begin();
+            }
             // A command that could not fork any more fails at once, before the next look.
             if !ended_before
                 && exec
@@ -278,9 +296,11 @@ impl Execs {
             }
             exec.feed(stream, connection);
             exec.read_output(stream, now, &mut self.chunk, connection);
-            exec.keep_time(stream, now, connection);
+            exec.keep_time(stream, now, world, connection);
             let idle = Duration::from_millis(hello.drain_idle_ms);
-            if exec.is_over(now, idle) {
+            // Whose warden was killed is over when the strays are: one hunt is for all of them.
+            let hunted = exec.word == Word::Missing && self.hunt.is_on();
+            if !hunted && exec.is_over(now, idle) {
                 exec.reported = true;
                 connection.notice(stream, &Notice::Exited(exec.report()));
             }
@@ -290,7 +310,16 @@ impl Execs {
         }
         self.running
             .retain(|_, exec| exec.records.is_some() || !exec.reported);
-        self.look(now, hello, connection);
+        if self.hunt.is_on() {
+            self.hunt.go(now, &self.wardens(), world);
+        }
+        self.look(now, hello, world, connection);
+    }
+
+    /// The wardens that live: what they look after is where it belongs.
+    fn wardens(&self) -> Vec<Identity> {
+        let living = self.running.values().filter(|exec| exec.records.is_some());
+        living.map(|exec| exec.warden).collect()
     }
 
     fn look_every(&self, now: Instant) -> Duration {
@@ -303,7 +332,7 @@ impl Execs {
     }
 
     /// Looks at what everything inside uses, and ends what is beyond its bound.
-    fn look(&mut self, now: Instant, hello: &Hello, connection: &mut Connection) {
+    fn look(&mut self, now: Instant, hello: &Hello, world: World, connection: &mut Connection) {
         if self.running.is_empty() {
             self.looked = None;
             return;
@@ -320,7 +349,11 @@ impl Execs {
         if first {
             return;
         }
-        for (bound, detail) in self.watchdog.look(hello) {
+        let all = processes::all();
+        if strays::any(&all, &self.wardens()) {
+            self.hunt.begin();
+        }
+        for (bound, detail) in self.watchdog.look(&all, hello, world) {
             for (&stream, exec) in &mut self.running {
                 exec.meet(stream, bound, &detail, connection);
             }
@@ -340,72 +373,11 @@ impl Exec {
         rustix::termios::tcgetpgrp(self.stdout.as_ref()?).ok()
     }
 
-    /// Takes what the warden says.
-    fn read_records(&mut self) {
-        let Some(records) = &self.records else { return };
-        let mut chunk = [0u8; 4 * RECORD];
-        match rustix::io::read(records, &mut chunk) {
-            Ok(0) => {
-                self.records = None;
-                // A warden that went without a word was killed by the agent it looked after.
-                if self.ended.is_none() {
-                    self.end(None, Some(Signal::KILL.as_raw()), None, 0, 0);
-                }
-                return;
-            }
-            Ok(count) => self.partial_record.extend_from_slice(&chunk[..count]),
-            Err(_) => return,
-        }
-        while let Some((bytes, _)) = self.partial_record.split_first_chunk::<RECORD>() {
-            let record = Record::decode(bytes);
-            self.partial_record.drain(..RECORD);
-            match record {
-                Some(Record::Started { pid }) => self.leader = Some(pid),
-                Some(Record::NotStarted { errno, at }) => {
-                    let errno = Errno::from_raw_os_error(errno);
-                    let failure = match at {
-                        NotStartedAt::Directory => failure("enter", self.cwd.as_bytes(), errno),
-                        NotStartedAt::Program => failure("execute", self.program.as_bytes(), errno),
-                        NotStartedAt::Limits => failure("prepare", self.program.as_bytes(), errno),
-                    };
-                    // As a shell says it: 127 not found, 126 found and not executable.
-                    let code = if errno == Errno::NOENT { 127 } else { 126 };
-                    self.end(Some(code), None, Some(failure), 0, 0);
-                }
-                Some(Record::Ended {
-                    code,
-                    signal,
-                    cpu_us,
-                    peak_kib,
-                    alone,
-                }) if self.ended.is_none() => {
-                    self.alone = alone;
-                    self.end(code, signal, None, cpu_us / 1000, peak_kib * 1024);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn end(
-        &mut self,
-        code: Option<i32>,
-        signal: Option<i32>,
-        not_started: Option<Failure>,
-        cpu_ms: u64,
-        peak_bytes: u64,
-    ) {
-        self.ended = Some(Ended {
-            at: Instant::now(),
-            code,
-            signal,
-            not_started,
-            cpu_ms,
-            peak_bytes,
-        });
-        self.deadline = None;
-        if self.leftovers == Leftovers::Kill {
-            self.kill = Some(Kill::Now);
+    /// Everything of this exec, while there is a warden to look below.
+    fn descendants(&self) -> Vec<i32> {
+        match self.records {
+            Some(_) => processes::descendants(self.warden.pid),
+            None => Vec::new(),
         }
     }
 
@@ -500,12 +472,12 @@ impl Exec {
         }
     }
 
-    fn keep_time(&mut self, stream: u32, now: Instant, connection: &mut Connection) {
+    fn keep_time(&mut self, stream: u32, now: Instant, world: World, connection: &mut Connection) {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             self.deadline = None;
             let seconds = now.saturating_duration_since(self.started).as_secs();
             self.meet(stream, Bound::Time, &format!("{seconds} s"), connection);
-            for pid in processes::descendants(self.warden) {
+            for pid in self.descendants() {
                 processes::send(pid, Signal::TERM);
             }
             self.kill = Some(Kill::At(now + GRACE));
@@ -515,8 +487,8 @@ impl Exec {
         {
             self.kill = Some(Kill::Now);
         }
-        if matches!(self.kill, Some(Kill::Now)) {
-            processes::kill_all(self.warden);
+        if matches!(self.kill, Some(Kill::Now)) && self.records.is_some() {
+            processes::kill_all(self.warden.pid, world);
         }
     }
 
@@ -548,7 +520,7 @@ impl Exec {
             .expect("only what has ended is reported");
         let mut leftovers = Vec::new();
         if self.records.is_some() && !self.alone && ended.not_started.is_none() {
-            leftovers = processes::leftovers(self.warden, LEFTOVERS);
+            leftovers = processes::leftovers(self.warden.pid, LEFTOVERS);
         }
         Exited {
             code: ended.code,

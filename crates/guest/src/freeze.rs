@@ -2,13 +2,19 @@
 //!
 //! Without a cgroup of our own, standing still is SIGSTOP to all. What was stopped before stays
 //! stopped afterwards.
+//!
+//! HOSTILE: a stop can be undone from within the kernel: by a timer or a file that was told to send
+//! SIGCONT. That cannot be prevented, so it is found out: what each thread has run is noted when
+//! all have stopped, and compared before they go on.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_model::wire::Reply;
+use ringfence_model::wire::{Exec, Failure, Reply};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 
 use crate::failure;
 use crate::processes::{self, Process};
@@ -19,93 +25,206 @@ const WITHIN: Duration = Duration::from_secs(2);
 const WAITING: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Who stood still before; absent where nothing is frozen.
+/// Whether processes may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum World {
+    Moves,
+    StandsStill,
+}
+
+/// What was seen when everything stood still; absent where nothing is frozen.
 #[derive(Debug, Default)]
 pub struct Freezer {
-    before: Option<Vec<i32>>,
+    frozen: Option<Frozen>,
+}
+
+#[derive(Debug)]
+struct Frozen {
+    /// Who had stopped before.
+    stopped: Vec<i32>,
+    threads: Threads,
+}
+
+/// Every thread by process and own id.
+type Threads = BTreeMap<(i32, i32), Thread>;
+
+/// A thread and what it has run: it cannot run without changing this.
+#[derive(Debug, PartialEq, Eq)]
+struct Thread {
+    state: u8,
+    started: Vec<u8>,
+    /// Time on a processor, time waiting for one, and how often it got one.
+    schedule: Vec<u8>,
+    /// How often it left one. For kernels that do not count the above.
+    switches: Vec<u8>,
 }
 
 impl Freezer {
+    pub fn world(&self) -> World {
+        match self.frozen {
+            Some(_) => World::StandsStill,
+            None => World::Moves,
+        }
+    }
+
     /// Stops everything and waits until it has stopped.
     pub fn freeze(&mut self) -> Reply {
-        if self.before.is_some() {
+        if self.frozen.is_some() {
             return Reply::Done;
         }
-        let stopped = |process: &&Process| process.stopped;
+        let is_stopped = |process: &&Process| process.stopped;
         let all = processes::all();
-        self.before = Some(all.iter().filter(stopped).map(|p| p.pid).collect());
+        let stopped = all.iter().filter(is_stopped).map(|p| p.pid).collect();
         let began = Instant::now();
+        let mut before = None;
+        processes::signal_all(Signal::STOP);
         loop {
-            signal_all(Signal::STOP);
-            let waiting = if began.elapsed() > WAITING {
-                Waiting::IsStill
-            } else {
-                Waiting::Moves
-            };
-            if moving(waiting) == 0 {
+            let threads = threads();
+            if moving(&threads, began.elapsed()) > 0 {
+                processes::signal_all(Signal::STOP);
+                before = None;
+            } else if before.as_ref() == Some(&threads) {
+                // A thread shows its stop a moment before it is off its processor: seen twice.
+                self.frozen = Some(Frozen { stopped, threads });
                 return Reply::Done;
+            } else {
+                before = Some(threads);
             }
             if began.elapsed() > WITHIN {
-                self.thaw();
+                processes::go_on(&stopped);
                 return Reply::Failed(failure("freeze", b"processes", Errno::BUSY));
             }
             std::thread::sleep(LOOK_EVERY);
         }
     }
 
-    /// Lets everything go on that went on before.
+    /// Lets everything go on that went on before, and says how many threads had not stood still.
     pub fn thaw(&mut self) -> Reply {
-        let Some(before) = self.before.take() else {
+        let Some(frozen) = self.frozen.take() else {
             return Reply::Thawed { ran: 0 };
         };
-        if before.is_empty() {
-            signal_all(Signal::CONT);
-            return Reply::Thawed { ran: 0 };
-        }
-        for process in processes::all() {
-            if process.pid != 1 && !before.contains(&process.pid) {
-                processes::send(process.pid, Signal::CONT);
-            }
-        }
-        Reply::Thawed { ran: 0 }
+        let ran = differing(&frozen.threads, &threads());
+        processes::go_on(&frozen.stopped);
+        Reply::Thawed { ran }
     }
 }
 
-/// Everything in this namespace but pid 1, as the kernel counts it: nothing forks past it.
-fn signal_all(signal: Signal) {
-    // The group of pid 1, negated, is what kill(2) calls everybody. Nobody there is as good.
-    let _ = kill_process_group(Pid::INIT, signal);
+/// Nothing is started where nothing may run.
+pub fn refuse(exec: &Exec) -> Reply {
+    Reply::Failed(Failure {
+        operation: "start".to_owned(),
+        subject: exec.argv.first().cloned().unwrap_or_default(),
+        errno: Errno::AGAIN.raw_os_error(),
+        reason: "frozen".to_owned(),
+    })
 }
 
-/// What a process is that waits in the kernel.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Waiting {
-    Moves,
-    IsStill,
+/// How many threads ran, appeared or vanished.
+fn differing(before: &Threads, after: &Threads) -> u64 {
+    let changed = before
+        .iter()
+        .filter(|(id, thread)| after.get(id) != Some(thread))
+        .count();
+    let appeared = after.keys().filter(|id| !before.contains_key(id)).count();
+    (changed + appeared) as u64
 }
 
 /// How many threads may still run.
-fn moving(waiting: Waiting) -> usize {
-    let mut count = 0;
+fn moving(threads: &Threads, waited: Duration) -> usize {
+    let moves = |thread: &&Thread| match thread.state {
+        b'T' | b't' => false,
+        b'D' => waited <= WAITING,
+        _ => true,
+    };
+    threads.values().filter(moves).count()
+}
+
+/// All threads but that of pid 1, and but those that have ended.
+fn threads() -> Threads {
+    let mut found = Threads::new();
     for process in processes::all() {
         if process.pid == 1 || process.zombie {
             continue;
         }
         let tasks = fs::read_dir(format!("/proc/{}/task", process.pid));
         for task in tasks.into_iter().flatten().flatten() {
-            let Ok(stat) = fs::read(task.path().join("stat")) else {
-                continue;
-            };
-            let state = stat
-                .iter()
-                .rposition(|&byte| byte == b')')
-                .and_then(|end| stat.get(end + 2));
-            match state {
-                Some(b'T' | b't' | b'Z' | b'X') | None => {}
-                Some(b'D') if waiting == Waiting::IsStill => {}
-                Some(_) => count += 1,
+            let id = task.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(id) = id
+                && let Some(thread) = thread(&task.path())
+            {
+                found.insert((process.pid, id), thread);
             }
         }
     }
-    count
+    found
+}
+
+fn thread(task: &Path) -> Option<Thread> {
+    let stat = fs::read(task.join("stat")).ok()?;
+    // HOSTILE: the name in parentheses may hold anything.
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = stat.get(end + 2..)?.split(|&byte| byte == b' ');
+    let state = *fields.next()?.first()?;
+    if matches!(state, b'Z' | b'X') {
+        return None;
+    }
+    let status = fs::read(task.join("status")).unwrap_or_default();
+    let switches: Vec<&[u8]> = status
+        .split(|&byte| byte == b'\n')
+        .filter(|line| line.windows(14).any(|word| word == b"_ctxt_switches"))
+        .collect();
+    Some(Thread {
+        state,
+        // Field 22 of the line; the state is its third.
+        started: fields.nth(18)?.to_vec(),
+        schedule: fs::read(task.join("schedstat")).unwrap_or_default(),
+        switches: switches.concat(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(state: u8, schedule: &[u8]) -> Thread {
+        Thread {
+            state,
+            started: b"7".to_vec(),
+            schedule: schedule.to_vec(),
+            switches: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn who_ran_appeared_or_vanished_is_counted() {
+        let before = Threads::from([
+            ((2, 2), one(b'T', b"10 0 1")),
+            ((3, 3), one(b'T', b"10 0 1")),
+            ((3, 4), one(b'T', b"10 0 1")),
+        ]);
+        assert_eq!(differing(&before, &before), 0);
+        let after = Threads::from([
+            ((2, 2), one(b'T', b"10 0 1")),
+            ((3, 3), one(b'T', b"12 0 2")),
+            ((5, 5), one(b'R', b"0 0 1")),
+        ]);
+        assert_eq!(differing(&before, &after), 3);
+    }
+
+    #[test]
+    fn a_thread_of_ours_is_read_whole() {
+        let thread = thread(Path::new("/proc/thread-self")).unwrap();
+        assert_eq!(thread.state, b'R');
+        assert!(!thread.schedule.is_empty());
+        assert_eq!(
+            thread
+                .switches
+                .windows(14)
+                .filter(|w| w == b"_ctxt_switches")
+                .count(),
+            2
+        );
+        let started: u64 = String::from_utf8(thread.started).unwrap().parse().unwrap();
+        assert!(started > 0);
+    }
 }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use connection::{Connection, Incoming};
 use execs::Execs;
 use files::Files;
-use freeze::Freezer;
+use freeze::{Freezer, World};
 use ringfence_jail::lockdown;
 use ringfence_jail::warden::BecomeAgent;
 use ringfence_model::ByteText;
@@ -75,7 +75,10 @@ fn serve(socket: UnixStream) -> io::Result<()> {
         }
         let now = Instant::now();
         if let Some(hello) = &guest.hello {
-            guest.execs.advance(now, hello, &mut guest.connection);
+            let world = guest.freezer.world();
+            guest
+                .execs
+                .advance(now, hello, world, &mut guest.connection);
         }
         guest.files.advance(&mut guest.connection);
         guest.watches.advance(&mut guest.connection);
@@ -154,7 +157,10 @@ impl Guest {
                 return Err(io::Error::other("the host spoke out of turn"));
             }
             (Request::Prove(prove), Some(hello)) => Some(proof::prove(&prove, hello)),
-            (Request::Exec(exec), Some(hello)) => Some(self.execs.start(stream, exec, hello)),
+            (Request::Exec(exec), Some(hello)) => Some(match self.freezer.world() {
+                World::Moves => self.execs.start(stream, exec, hello),
+                World::StandsStill => freeze::refuse(&exec),
+            }),
             (
                 Request::Signal {
                     exec,

@@ -9,15 +9,19 @@ use ringfence_model::limits::HumanBytes;
 use ringfence_model::wire::{Bound, Hello, Leftover, Usage};
 use rustix::process::{Pid, Signal};
 
+use crate::freeze::World;
+
 /// One process as `/proc/N/stat` shows it.
 pub struct Process {
     pub pid: i32,
-    parent: i32,
+    pub parent: i32,
     threads: u64,
     own_ticks: u64,
     /// Its own processor time and that of the children it has waited for.
     ticks: u64,
     resident_pages: u64,
+    /// In ticks since the machine started.
+    pub started: u64,
     pub zombie: bool,
     pub stopped: bool,
 }
@@ -59,6 +63,7 @@ fn read(pid: i32) -> Option<Process> {
         own_ticks: number(14)? + number(15)?,
         ticks: number(14)? + number(15)? + number(16)? + number(17)?,
         resident_pages,
+        started: number(22)?,
         zombie,
         stopped: fields.first() == Some(&"T"),
     })
@@ -77,7 +82,8 @@ fn resident_of_threads(pid: i32) -> u64 {
         .unwrap_or(0)
 }
 
-fn below(all: &[Process], root: i32) -> Vec<i32> {
+/// Everything below a process, among these.
+pub fn below(all: &[Process], root: i32) -> Vec<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for process in all {
         children
@@ -108,9 +114,34 @@ pub fn send(pid: i32, signal: Signal) {
     }
 }
 
+/// When a process was started.
+pub fn started(pid: i32) -> Option<u64> {
+    read(pid).map(|process| process.started)
+}
+
+/// Everything in this namespace but pid 1, as the kernel counts it: nothing forks past it.
+pub fn signal_all(signal: Signal) {
+    // The group of pid 1, negated, is what kill(2) calls everybody. Nobody there is as good.
+    let _ = rustix::process::kill_process_group(Pid::INIT, signal);
+}
+
+/// Lets everything go on but what had stopped before.
+pub fn go_on(stopped_before: &[i32]) {
+    if stopped_before.is_empty() {
+        signal_all(Signal::CONT);
+        return;
+    }
+    for process in all() {
+        if process.pid != 1 && !stopped_before.contains(&process.pid) {
+            send(process.pid, Signal::CONT);
+        }
+    }
+}
+
 /// Stops and kills everything below a warden; what was forked meanwhile is met by the next call.
 /// A warden with nothing left below it goes as well: an agent with its uid may have stopped it.
-pub fn kill_all(warden: i32) {
+/// Where everything stands still, it goes when that is over.
+pub fn kill_all(warden: i32, world: World) {
     let all = all();
     let found = below(&all, warden);
     for &pid in &found {
@@ -122,7 +153,7 @@ pub fn kill_all(warden: i32) {
     let stopped = all
         .iter()
         .any(|process| process.pid == warden && process.stopped);
-    if stopped {
+    if stopped && world == World::Moves {
         send(warden, Signal::CONT);
     }
 }
@@ -342,21 +373,20 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// The bounds that are met, and by how much. Wardens that were stopped go on.
-    pub fn look(&mut self, hello: &Hello) -> Vec<(Bound, String)> {
-        let all = all();
+    /// The bounds that are met, and by how much. Wardens that an agent stopped go on.
+    pub fn look(&mut self, all: &[Process], hello: &Hello, world: World) -> Vec<(Bound, String)> {
         for process in all
             .iter()
-            .filter(|process| process.stopped && process.parent == 1)
+            .filter(|process| process.stopped && process.parent == 1 && world == World::Moves)
         {
             send(process.pid, Signal::CONT);
         }
         let mut met = Vec::new();
         if let Some(memory) = &hello.memory {
-            met.extend(self.look_at_memory(&all, memory.limit_bytes));
+            met.extend(self.look_at_memory(all, memory.limit_bytes));
         }
         if let Some(seconds) = hello.cpu_seconds {
-            self.count(&all);
+            self.count(all);
             let used = self.ticks / ticks_per_second();
             if used >= seconds {
                 met.push((
@@ -365,7 +395,7 @@ impl Watchdog {
                 ));
             }
         }
-        met.extend(crowd(&all, hello, 0));
+        met.extend(crowd(all, hello, 0));
         met
     }
 

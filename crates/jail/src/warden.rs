@@ -5,9 +5,9 @@
 //!                     ▲ orphans of this exec come here, not to pid 1
 //! ```
 //!
-//! The warden writes two records to its pipe: that the leader was started (or why not), and how it
-//! ended. It lives until nothing of the exec is left; end of file on the pipe says so. An agent
-//! with the guest's uid can kill a warden: its children then come to pid 1 as any orphan does.
+//! The warden writes to its pipe that the leader was started (or why not), how it ended, and as its
+//! last word that nothing of the exec is left. An agent with the guest's uid can kill a warden: its
+//! records then end without that word, and what comes to pid 1 is a stray, which the guest kills.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -66,6 +66,8 @@ pub enum Record {
         /// Nothing else of the exec was left at that moment.
         alone: bool,
     },
+    /// The last word: nothing of the exec is left.
+    NothingLeft,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +99,7 @@ impl Record {
                 alone,
                 ..
             } => (4, signal.unwrap_or(0), i32::from(alone), cpu_us, peak_kib),
+            Self::NothingLeft => (5, 0, 0, 0, 0),
         };
         let mut out = [0; RECORD];
         out[0] = kind;
@@ -143,6 +146,7 @@ impl Record {
                 peak_kib: long(24),
                 alone: number(8) == 1,
             },
+            5 => Self::NothingLeft,
             _ => return None,
         })
     }
@@ -186,6 +190,7 @@ fn be_warden(command: &Command, records: RawFd) -> ! {
                     at: NotStartedAt::Limits,
                 },
             );
+            say(records, Record::NothingLeft);
             sys::exit_now(1)
         }
     };
@@ -225,6 +230,7 @@ fn reap(leader: i32, records: RawFd) -> ! {
             );
         }
         if pid < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) {
+            say(records, Record::NothingLeft);
             sys::exit_now(0);
         }
     }

@@ -171,3 +171,52 @@ fn r17_no_path_leaves_the_workspace() -> Result<()> {
         Ok(())
     })
 }
+
+/// Kills every tool that it meets, after it has tried to answer for it.
+const FORGER: &str = r#"cat > /tmp/forge.py <<'END'
+import os, time
+open('/tmp/ready', 'w').close()
+until = time.time() + 120
+while time.time() < until:
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            if open(f'/proc/{pid}/comm').read() != 'ringfence-tools\n': continue
+            os.kill(int(pid), 19)
+            try:
+                open(f'/proc/{pid}/fd/1', 'w').write('{"ok":{"forged":true}}\n')
+                open('/tmp/forged', 'w').close()
+            except OSError: pass
+            os.kill(int(pid), 9)
+        except OSError: pass
+END
+python3 /tmp/forge.py > /dev/null 2>&1 &
+while [ ! -e /tmp/ready ]; do sleep 0.01; done"#;
+
+#[test]
+fn r17_a_tool_that_was_ended_has_answered_nothing() -> Result<()> {
+    lasting("forged", |kit| {
+        let id = &kit.create(&[])?;
+        kit.sh(id, FORGER)?;
+        let words = ["sandbox", "fs", "read", id, "a.txt"];
+        // Some are quicker than the forger: those are whole.
+        let ended = (0..50).try_fold(0, |ended, _| {
+            let output = kit.call(&words)?;
+            if output.status.success() {
+                ensure!(output.stdout == "one\ntwo\nthree\n", "{}", output.tail());
+                return Ok(ended);
+            }
+            let says = "was ended before it could answer";
+            ensure!(output.stderr.contains(says), "{}", output.tail());
+            output.exits(2)?;
+            ensure!(output.stdout.is_empty(), "{}", output.tail());
+            Ok(ended + 1)
+        })?;
+        ensure!(ended > 0, "no tool was met");
+        kit.fails(
+            1,
+            "",
+            &["sandbox", "exec", id, "--", "test", "-e", "/tmp/forged"],
+        )?;
+        Ok(())
+    })
+}

@@ -229,7 +229,7 @@ impl Maker<'_> {
         if !is_plain_directory(&top, &at) {
             return refused("its directory is not there");
         }
-        let typed = address(parent, &module.url)?;
+        let typed = address(parent, &module.name, &module.url)?;
         let commit = hex(oid);
         let resolved = mirror::ensure(self.home, self.store, &typed, Some(&commit), self.progress)
             .map_err(|error| Why::of(&error, &typed))?;
@@ -316,33 +316,46 @@ fn parse_modules(text: &[u8]) -> Vec<Module> {
 }
 
 /// Where a submodule is fetched from, or why it is not.
-fn address(parent: &Resolved, url: &[u8]) -> Result<Typed, Why> {
+///
+/// HOSTILE: the repository chose the address. One on this machine is heeded only within the parent
+/// itself: where its own git keeps the submodule that a person has checked out there, or below it.
+/// Any other would bring a stranger's pick of the caller's repositories inside.
+fn address(parent: &Resolved, name: &[u8], url: &[u8]) -> Result<Typed, Why> {
     let refused = |reason: &str| Why::Refused(reason.to_owned());
+    let here = parent.mirror.source.local_path();
+    let kept = here.as_deref().and_then(|folder| kept_module(folder, name));
+    if let Some(path) = kept {
+        return Ok(Typed {
+            source: Source::Path(path),
+            credentials: None,
+        });
+    }
     let url = std::str::from_utf8(url).map_err(|_| refused("its address is not text"))?;
-    let nothing = |path: &str| {
-        let reason = "there is nothing at its address".to_owned();
-        Why::Missing(reason, path.to_owned(), Login::None)
-    };
-    let local = parent.mirror.source.is_local();
     let full = match url.starts_with("./") || url.starts_with("../") {
         true => relative_to(&parent.mirror.source.text(), url)
             .ok_or_else(|| refused("its address leads nowhere"))?,
         false => url.to_owned(),
     };
     let mut typed = match Path::new(&full).is_absolute() {
-        true if local => Typed {
-            source: Source::Path(
-                Path::new(&full)
-                    .canonicalize()
-                    .map_err(|_| nothing(&full))?,
-            ),
+        true => Typed {
+            source: Source::Path(PathBuf::from(&full)),
             credentials: None,
         },
-        true => return Err(refused("its address is on this host")),
         false => source::parse_address(&full).map_err(|error| refused(&error.to_string()))?,
     };
-    if typed.source.is_local() && !local {
-        return Err(refused("its address is on this host"));
+    if let Some(path) = typed.source.local_path() {
+        let within = path
+            .canonicalize()
+            .ok()
+            .zip(here)
+            .filter(|(path, here)| path.starts_with(here))
+            .map(|(path, _)| path);
+        let Some(path) = within else {
+            return Err(refused(
+                "its address is elsewhere on this machine; `git submodule update --init` in the repository takes it from there",
+            ));
+        };
+        typed.source = Source::Path(path);
     }
     // A password is for one host only, and a repository has none to give.
     let origin = typed.source.http_origin();
@@ -351,6 +364,19 @@ fn address(parent: &Resolved, url: &[u8]) -> Result<Typed, Why> {
         false => None,
     };
     Ok(typed)
+}
+
+/// Where the git of a repository on this machine keeps a submodule.
+fn kept_module(folder: &Path, name: &[u8]) -> Option<PathBuf> {
+    let repository = crate::git::discover(folder).ok().flatten()?;
+    let path = repository
+        .common_dir
+        .join("modules")
+        .join(OsStr::from_bytes(name))
+        .canonicalize()
+        .ok()?;
+    // A link in there may lead anywhere.
+    (path.starts_with(&repository.common_dir) && path.join("HEAD").is_file()).then_some(path)
 }
 
 /// A relative address, as git reads it: `..` takes one part off the parent's.
@@ -452,16 +478,16 @@ mod tests {
             "..",
             "lib",
         ] {
-            assert!(address(&remote, url.as_bytes()).is_err(), "{url:?}");
+            assert!(address(&remote, b"lib", url.as_bytes()).is_err(), "{url:?}");
         }
-        let typed = address(&remote, b"../lib").unwrap();
+        let typed = address(&remote, b"lib", b"../lib").unwrap();
         assert!(typed.credentials.is_some());
-        let other = address(&remote, b"https://other/lib").unwrap();
+        let other = address(&remote, b"lib", b"https://other/lib").unwrap();
         assert!(other.credentials.is_none());
-        let named = address(&remote, b"https://evil:x@other/lib").unwrap();
+        let named = address(&remote, b"lib", b"https://evil:x@other/lib").unwrap();
         assert!(named.credentials.is_none());
-        assert!(address(&parent("/srv/app"), b"/").is_ok());
-        assert!(address(&parent("file:///srv/app"), b"file:///srv/lib").is_ok());
+        assert!(address(&parent("/srv/app"), b"lib", b"/").is_err());
+        assert!(address(&parent("file:///srv/app"), b"lib", b"file:///srv/lib").is_err());
     }
 
     #[test]

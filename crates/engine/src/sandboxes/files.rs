@@ -22,7 +22,7 @@ use crate::watch::{DiskWatch, Seen};
 /// Where the program is inside.
 const PROGRAM: &str = "/.ringfence/tools/ringfence-tools";
 /// BOUND: a search of a large repository.
-const WITHIN_MS: u64 = 120_000;
+const WITHIN_MS: u64 = 30_000;
 
 /// What came of a tool.
 #[derive(Debug)]
@@ -78,7 +78,8 @@ fn refuse_over(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
     }
 }
 
-/// HOSTILE: the agent may have ended or replaced what runs; its output is bounded and parsed.
+/// HOSTILE: the agent may have ended what runs; only what ended by itself is believed, and its
+/// output is bounded and parsed.
 fn capture(line: &mut Line, verb: Verb, request: &[u8]) -> Result<Vec<u8>, Error> {
     let exec = Exec {
         argv: [PROGRAM, INSIDE, verb.name()].map(ByteText::from).to_vec(),
@@ -104,9 +105,11 @@ fn capture(line: &mut Line, verb: Verb, request: &[u8]) -> Result<Vec<u8>, Error
                 }
             }
             Some(Message::Notice(number, Notice::Exited(exited))) if number == stream => {
-                return match exited.not_started {
-                    Some(failure) => Err(ClientError::Failed(failure).into()),
-                    None => Ok(text),
+                return match (exited.not_started, exited.code, exited.signal) {
+                    (Some(failure), ..) => Err(ClientError::Failed(failure).into()),
+                    // It said all it had to say: done, or why not.
+                    (None, Some(0 | 1), None) if exited.bound.is_none() => Ok(text),
+                    _ => Err(Error::ToolEnded { verb: verb.name() }),
                 };
             }
             Some(Message::Reply(number, Reply::Failed(failure))) if number == stream => {

@@ -1,10 +1,12 @@
 //! A sandbox on an empty folder, and short words for what tests do with it.
 
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringfence_engine::client::{ClientError, Message, Stream};
+use ringfence_engine::guest::install_tools;
+use ringfence_engine::home::Home;
 use ringfence_engine::sandbox::{Sandbox, SandboxError};
 use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{Holds, Spec, WorkspaceSpec};
@@ -49,7 +51,21 @@ pub fn sh(line: &str) -> Exec {
 
 impl Bench {
     pub fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), None)
+    }
+
+    /// With the direct tools inside, as the sandboxes that last have them.
+    pub fn with_tools() -> Self {
         let state = tempfile::tempdir().unwrap();
+        let home = Home::open(Some(state.path().join("home"))).unwrap();
+        // Whoever the agent is on the host must get there.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(home.root(), open).unwrap();
+        let tools = install_tools(&home).unwrap();
+        Self::start_in(state, Some(tools))
+    }
+
+    fn start_in(state: tempfile::TempDir, tools: Option<PathBuf>) -> Self {
         let path = |name: &str| state.path().join(name);
         for name in ["folder", "upper", "work", "mask"] {
             std::fs::create_dir(path(name)).unwrap();
@@ -69,7 +85,7 @@ impl Bench {
                 inside: "/workspace".into(),
                 objects: Vec::new(),
                 holds: Holds::Folder,
-                tools: None,
+                tools,
             },
             tmpfs_bytes: 64 << 20,
         };

@@ -11,7 +11,9 @@ use ringfence_model::ByteText;
 use ringfence_model::wire::{Exec as Asked, Flow, Hello, OutputMode, Stdin};
 use rustix::io::Errno;
 
+use super::records::Word;
 use super::ring::Ring;
+use super::strays::Identity;
 use super::{Exec, Input};
 use crate::{become_agent, pipe};
 
@@ -61,7 +63,7 @@ pub(super) fn start(asked: Asked, hello: &Hello) -> io::Result<Exec> {
     }
     rustix::io::ioctl_fionbio(&started.records, true)?;
     Ok(Exec {
-        warden: started.pid,
+        warden: Identity::of(started.pid),
         records: Some(started.records),
         partial_record: Vec::new(),
         program,
@@ -88,6 +90,7 @@ pub(super) fn start(asked: Asked, hello: &Hello) -> io::Result<Exec> {
         alone: false,
         last_output: now,
         reported: false,
+        word: Word::None,
     })
 }
 

@@ -3,7 +3,8 @@
 //! One JSON request on standard input, one JSON answer on standard output, exit 0 for `ok` and 1
 //! for `error`. It runs inside, as the agent, started like any other command: it can do nothing
 //! that the agent could not do itself. What it adds is that paths stay beneath ROOT, that files
-//! change whole or not at all, and that an answer has a bound.
+//! change whole or not at all, and that an answer has a bound. Nobody else inside can answer in its
+//! place: it hides its descriptors and memory from the agent, as pid 1 does.
 //!
 //! The types of both sides are in `ringfence_model::tools`.
 
@@ -31,10 +32,15 @@ use std::process::ExitCode;
 use failure::{Hint as _, Outcome, invalid, too_large};
 use place::Root;
 use ringfence_model::tools::{Answer, MAX_REQUEST, MAX_RESPONSE, Verb};
+use rustix::process::DumpableBehavior;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 fn main() -> ExitCode {
+    // HOSTILE: the agent has our uid. Where this is refused, nothing is answered at all.
+    if rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
+        return ExitCode::from(2);
+    }
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let (answer, code) = match answer(&arguments) {
         Ok(answer) => (answer, ExitCode::SUCCESS),

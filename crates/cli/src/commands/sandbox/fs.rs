@@ -406,12 +406,13 @@ fn print(out: &mut dyn std::io::Write, verb: Verb, value: Value) -> anyhow::Resu
             let search: SearchAnswer = serde_json::from_value(value)?;
             for found in &search.matches {
                 let path = clean(&found.path.to_text());
-                let first = found.line - found.before.len() as u64;
+                // HOSTILE: these numbers come from inside.
+                let first = found.line.saturating_sub(found.before.len() as u64);
                 for (line, text) in (first..).zip(&found.before) {
                     writeln!(out, "{path}-{line}-{}", clean(text))?;
                 }
                 writeln!(out, "{path}:{}:{}", found.line, clean(&found.text))?;
-                for (line, text) in (found.line + 1..).zip(&found.after) {
+                for (line, text) in (found.line.saturating_add(1)..).zip(&found.after) {
                     writeln!(out, "{path}-{line}-{}", clean(text))?;
                 }
             }
