@@ -316,7 +316,7 @@ fn submodules_are_checked_out_and_hostile_ones_are_not() {
         "git init -qb main leaf; (cd leaf; echo l > leaf.txt; git add .; git commit -qm l)
          git init -qb main lib; (cd lib; echo x > lib.txt; git add .; git submodule -q add ../leaf leaf; git commit -qam lib)
          git init -qb main app; cd app; echo a > a; git submodule -q add ../lib dir/lib
-         git add .; git commit -qm app
+         git submodule -q update --init --recursive; git add .; git commit -qm app
          id=$(git -C ../lib rev-parse HEAD)
          link() { git update-index --add --cacheinfo 160000,$id,\"$1\"; }
          for n in up abs opt ext gone name; do link h/$n; done; link unnamed

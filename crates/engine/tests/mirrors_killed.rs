@@ -218,7 +218,7 @@ fn a_mirror_that_a_base_reads_is_not_forgotten() {
     );
     let base = bench.commit("app");
     let stage = base::staged(&bench.home, &bench.store, &base, &["lib".to_owned()]).unwrap();
-    let lib = bench.local("lib", None).mirror;
+    let lib = bench.local("app/.git/modules/lib", None).mirror;
     assert_ne!(base.mirror, Some(lib.id));
     for id in [base.mirror.unwrap(), lib.id] {
         let error = mirror::forget(&bench.home, &bench.store, id).unwrap_err();
@@ -243,9 +243,11 @@ fn a_mirror_that_a_base_reads_is_not_forgotten() {
 fn a_submodule_that_was_not_to_be_had_is_tried_again() {
     let bench = Bench::new();
     bench.sh(
-        "git init -qb main lib; (cd lib; echo x > x; git add .; git commit -qm lib)
-         git init -qb main app; cd app; git submodule -q add ../lib lib; git commit -qam app
-         mv ../lib ../away",
+        "git init -qb main app; cd app; echo in/ > .gitignore; git add .; git commit -qm one
+         git init -qb main in/lib; (cd in/lib; echo x > x; git add .; git commit -qm lib)
+         git update-index --add --cacheinfo 160000,$(git -C in/lib rev-parse HEAD),lib
+         printf '[submodule \"lib\"]\n\tpath = lib\n\turl = ./in/lib\n' > .gitmodules
+         git add .gitmodules; git commit -qm app; mv in/lib ../away",
     );
     let url = format!("file://{}", bench.path("app").display());
     for text in [bench.path("app").to_str().unwrap(), &url] {
@@ -262,7 +264,7 @@ fn a_submodule_that_was_not_to_be_had_is_tried_again() {
         );
         // Still not: the same base, not one more.
         assert_eq!(make().id, first.id);
-        bench.sh("mv away lib");
+        bench.sh("mv away app/in/lib");
         let second = make();
         assert_ne!(second.id, first.id);
         assert_eq!(second.notes, [""; 0]);
@@ -277,7 +279,7 @@ fn a_submodule_that_was_not_to_be_had_is_tried_again() {
         );
         assert!(!first.workspace().join("lib/x").exists());
         assert_eq!(make().id, second.id);
-        bench.sh("mv lib away");
+        bench.sh("mv app/in/lib away");
     }
 }
 
@@ -420,11 +422,16 @@ fn collecting_leaves_what_a_sandbox_stands_on() {
     };
     let actions = gc::plan(&host).unwrap();
     let planned = words(&actions);
+    let kept_by = |name: &str| {
+        let path = bench.path(name).join(".git/modules/lib");
+        gc::What::RemoveMirror(mirror::id_of(&source::Source::Path(path)))
+    };
     assert_eq!(
         planned,
         [
             gc::What::RemoveBase(old.id),
-            gc::What::RemoveMirror(old.mirror.unwrap())
+            gc::What::RemoveMirror(old.mirror.unwrap()),
+            kept_by("old"),
         ]
     );
     // Used meanwhile: neither goes, and the error says why.

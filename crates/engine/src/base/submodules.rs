@@ -344,17 +344,20 @@ fn address(parent: &Resolved, name: &[u8], url: &[u8]) -> Result<Typed, Why> {
         false => source::parse_address(&full).map_err(|error| refused(&error.to_string()))?,
     };
     if let Some(path) = typed.source.local_path() {
-        let within = path
-            .canonicalize()
-            .ok()
-            .zip(here)
-            .filter(|(path, here)| path.starts_with(here))
-            .map(|(path, _)| path);
-        let Some(path) = within else {
-            return Err(refused(
-                "its address is elsewhere on this machine; `git submodule update --init` in the repository takes it from there",
-            ));
+        let within = |path: &Path| {
+            let climbs = path.components().any(|part| part.as_os_str() == "..");
+            !climbs && here.as_ref().is_some_and(|here| path.starts_with(here))
         };
+        if !within(&path) {
+            return Err(refused(
+                "its address is elsewhere on this machine; `git submodule update --init --recursive` in the repository takes it from there",
+            ));
+        }
+        if !path.exists() {
+            let reason = "there is nothing at its address".to_owned();
+            let text = path.to_string_lossy().into_owned();
+            return Err(Why::Missing(reason, text, Login::None));
+        }
         typed.source = Source::Path(path);
     }
     // A password is for one host only, and a repository has none to give.
@@ -368,15 +371,14 @@ fn address(parent: &Resolved, name: &[u8], url: &[u8]) -> Result<Typed, Why> {
 
 /// Where the git of a repository on this machine keeps a submodule.
 fn kept_module(folder: &Path, name: &[u8]) -> Option<PathBuf> {
-    let repository = crate::git::discover(folder).ok().flatten()?;
-    let path = repository
-        .common_dir
-        .join("modules")
-        .join(OsStr::from_bytes(name))
-        .canonicalize()
-        .ok()?;
+    let git_dir = match folder.join("HEAD").is_file() && folder.join("objects").is_dir() {
+        true => folder.to_owned(),
+        false => crate::git::discover(folder).ok().flatten()?.common_dir,
+    };
+    let path = git_dir.join("modules").join(OsStr::from_bytes(name));
+    let path = path.canonicalize().ok()?;
     // A link in there may lead anywhere.
-    (path.starts_with(&repository.common_dir) && path.join("HEAD").is_file()).then_some(path)
+    (path.starts_with(&git_dir) && path.join("HEAD").is_file()).then_some(path)
 }
 
 /// A relative address, as git reads it: `..` takes one part off the parent's.
