@@ -75,6 +75,8 @@ pub(super) fn end(host: &Host, id: SandboxId, reason: EndReason) -> Result<u64, 
 /// about to come up.
 pub(super) fn lost(host: &Host, record: &SandboxRecord) -> Result<bool, Error> {
     let id = record.id;
+    // One that lives without its lock has lost its directory, and nobody can reach it any more.
+    kill_keeper(host, id)?;
     let gone = host
         .store
         .execution_gone(id, record.incarnation, SandboxState::Lost)?;
@@ -101,13 +103,4 @@ pub(super) fn kill_keeper(host: &Host, id: SandboxId) -> Result<(), Error> {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
     Ok(())
-}
-
-/// Ends all that have a tag; gives their ids.
-pub fn stop_tagged(host: &Host, tag: &str) -> Result<Vec<SandboxId>, Error> {
-    let found = host.store.sandboxes_tagged(tag)?;
-    for record in &found {
-        stop(host, record.id)?;
-    }
-    Ok(found.into_iter().map(|record| record.id).collect())
 }
