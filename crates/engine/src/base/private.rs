@@ -173,6 +173,9 @@ pub(super) fn config_start(hash: ObjectHash, worktree: Option<&str>) -> Vec<u8> 
         git::line(&mut out, "objectformat", hash.name().as_bytes());
     }
     out.extend_from_slice(git::OURS.as_bytes());
+    // Listing a directory through an overlay is slow; one that did not change is not listed again.
+    out.extend_from_slice(b"[core]\n");
+    git::line(&mut out, "untrackedCache", b"true");
     out
 }
 
