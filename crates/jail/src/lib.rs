@@ -29,5 +29,6 @@ pub mod view;
 pub mod warden;
 
 pub use sys::{
-    become_subject_of, ignore_signals, inherited_socket, processors, total_memory_bytes,
+    become_subject_of, close_inherited, ignore_signals, inherited_socket, processors,
+    total_memory_bytes,
 };

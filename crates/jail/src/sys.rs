@@ -369,6 +369,14 @@ pub(crate) fn close_from(first: u32) -> rustix::io::Result<()> {
     Ok(())
 }
 
+/// Closes what a caller left open beyond the standard streams.
+///
+/// INVARIANT: called first thing in a process, before it opens anything of its own.
+pub fn close_inherited() {
+    // A kernel without the call leaves them open, as they were.
+    let _ = close_from(3);
+}
+
 pub(crate) fn dup_to(from: RawFd, to: RawFd) -> rustix::io::Result<()> {
     // SAFETY: plain numbers; dup2 leaves `to` without close-on-exec.
     check(libc::c_long::from(unsafe { libc::dup2(from, to) }))?;

@@ -19,6 +19,8 @@ pub struct Keep {
 
 impl Keep {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        // It lives long; what its caller had open is not its to hold.
+        ringfence_jail::close_inherited();
         let told = std::cell::Cell::new(false);
         let mut up = |ready: &Ready| {
             told.set(true);
