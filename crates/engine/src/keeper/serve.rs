@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ringfence_jail::signals::{Signal, Signals};
@@ -22,6 +23,8 @@ use crate::watch::{DiskWatch, Seen};
 
 /// BOUND: how often what nobody attends is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// BOUND: a keeper that nobody can reach any more is gone within this.
+const REACHABLE_EVERY: Duration = Duration::from_secs(10);
 /// BOUND: looks in a row at which a bound is met before the execution ends.
 const OVER_LOOKS: u32 = 2;
 /// BOUND: a process that has ended is gone within moments.
@@ -53,7 +56,7 @@ pub struct Keeping {
     pub journal: JournalFile,
     pub disk: DiskWatch,
     pub patience: Patience,
-    signals: Option<Signals>,
+    signals: Signals,
     listener: UnixListener,
     pub(super) peers: BTreeMap<u32, Peer>,
     next_peer: u32,
@@ -61,6 +64,8 @@ pub struct Keeping {
     pub(super) last_used: Instant,
     looked: Instant,
     over: u32,
+    directory: PathBuf,
+    reached: Instant,
 }
 
 impl Keeping {
@@ -71,7 +76,7 @@ impl Keeping {
         disk: DiskWatch,
         patience: Patience,
         listener: UnixListener,
-        signals: Option<Signals>,
+        (signals, directory): (Signals, PathBuf),
     ) -> Self {
         let now = Instant::now();
         Self {
@@ -88,6 +93,8 @@ impl Keeping {
             last_used: now,
             looked: now,
             over: 0,
+            directory,
+            reached: now,
         }
     }
 
@@ -157,10 +164,11 @@ impl Keeping {
     }
 
     fn wait(&mut self) -> Result<(bool, bool, Vec<u32>), ClientError> {
-        let timeout = self.next_wake().map(|wait| Timespec {
+        let wait = self.next_wake();
+        let timeout = Timespec {
             tv_sec: wait.as_secs() as i64,
             tv_nsec: i64::from(wait.subsec_nanos()),
-        });
+        };
         let guest = self
             .sandbox
             .client()
@@ -176,10 +184,8 @@ impl Keeping {
         for peer in self.peers.values() {
             waits.push(PollFd::from_borrowed_fd(peer.fd(), peer.interest()));
         }
-        if let Some(signals) = &self.signals {
-            waits.push(PollFd::from_borrowed_fd(signals.fd(), PollFlags::IN));
-        }
-        match rustix::event::poll(&mut waits, timeout.as_ref()) {
+        waits.push(PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN));
+        match rustix::event::poll(&mut waits, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(ClientError::Talk(errno.into())),
         }
@@ -197,9 +203,9 @@ impl Keeping {
         ))
     }
 
-    fn next_wake(&self) -> Option<Duration> {
-        let mut next: Option<Duration> = None;
-        let mut by = |wait: Duration| next = Some(next.map_or(wait, |n: Duration| n.min(wait)));
+    fn next_wake(&self) -> Duration {
+        let mut next = REACHABLE_EVERY.saturating_sub(self.reached.elapsed());
+        let mut by = |wait: Duration| next = next.min(wait);
         if !self.routes.is_empty() {
             by(LOOK_EVERY);
         }
@@ -212,7 +218,7 @@ impl Keeping {
             ));
         }
         // Never so often that waiting for one's own end costs anything.
-        next.map(|wait| wait.max(Duration::from_millis(1)))
+        next.max(Duration::from_millis(1))
     }
 
     fn admit(&mut self) {
@@ -444,7 +450,7 @@ impl Keeping {
     /// Ends what is idle or past its time, and what wrote too much while nobody attended it.
     fn watch(&mut self) -> Result<Option<End>, ClientError> {
         // The machine goes down, or a person wants it gone: the same as being asked.
-        if self.signals.as_ref().and_then(Signals::take).is_some() {
+        if self.signals.take().is_some() {
             return self.end(EndReason::Asked, None).map(Some);
         }
         let used = self
@@ -463,6 +469,13 @@ impl Keeping {
         }
         if self.patience.expires_us.is_some_and(|at| now_us() >= at) {
             return self.end(EndReason::Expired, None).map(Some);
+        }
+        if self.reached.elapsed() >= REACHABLE_EVERY {
+            self.reached = Instant::now();
+            // Removed behind our back: nobody finds the socket, and nobody waits for the lock.
+            if !self.directory.is_dir() {
+                return self.end(EndReason::Removed, None).map(Some);
+            }
         }
         if !self.routes.is_empty() && self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();

@@ -222,7 +222,7 @@ fn begin(
         disk,
         patience,
         listener,
-        Some(signals),
+        (signals, places.directory.clone()),
     ))
 }
 
