@@ -111,7 +111,7 @@ pub fn examine(home: &Home) -> Result<Report, Error> {
         check(
             "git",
             State::Works,
-            "needed only for sub-folders of a repository".to_owned(),
+            "needed for sandboxes from a repository, and for sub-folders of one".to_owned(),
             None,
         )
     } else {

@@ -153,6 +153,12 @@ pub enum Error {
         "runtime_lost: execution {incarnation} of sandbox `{sandbox}` is gone; its workspace is whole"
     )]
     RuntimeLost { sandbox: String, incarnation: u64 },
+    #[error("runtime_lost: execution {asked} of sandbox `{sandbox}` is gone, and {found} is there")]
+    OtherExecution {
+        sandbox: String,
+        asked: u64,
+        found: u64,
+    },
     #[error("conflict: another command runs in sandbox `{0}`")]
     SandboxBusy(String),
     #[error("what runs in sandbox `{0}` does not stand still")]
@@ -224,7 +230,7 @@ impl Error {
     /// What it is, for a program: its own word where it has one, else its kind.
     pub fn word(&self) -> &'static str {
         match self {
-            Self::RuntimeLost { .. } => "runtime_lost",
+            Self::RuntimeLost { .. } | Self::OtherExecution { .. } => "runtime_lost",
             Self::Expired(_) => "expired",
             Self::WorkspaceBroken { .. } => "broken",
             _ => self.kind().as_str(),
@@ -251,6 +257,7 @@ impl Error {
             | Self::Config(_) => ErrorKind::Invalid,
             Self::KeeperFailed { exit_code, .. } => ErrorKind::of_exit_code(*exit_code),
             Self::RuntimeLost { .. }
+            | Self::OtherExecution { .. }
             | Self::WorkspaceBroken { .. }
             | Self::LayerGone(_)
             | Self::Layers(_)
@@ -302,7 +309,7 @@ impl Error {
                 "a process wakes itself while it is stopped; `ringfence sandbox stop` ends it, and then this works"
             }
             Self::OverBound { .. } => {
-                "remove something inside, roll back, or make a sandbox with a larger bound"
+                "remove something (`ringfence sandbox fs rm`), roll back, or make a sandbox with a larger bound"
             }
             Self::SandboxBusy(_) => {
                 "without `--no-wait` the command waits for its turn; `--shared` runs it beside"

@@ -167,7 +167,12 @@ pub fn ensure(
         store.insert_mirror(id, &text)?;
         fail::point("mirror:recorded");
         progress.say(&format!("cloning {text}"));
-        held.clone(home, progress)?;
+        held.clone(home, progress).inspect_err(|_| {
+            // An address at which nothing was found leaves nothing.
+            if !mirror.path.join("HEAD").exists() {
+                let _ = store.remove_mirror(id);
+            }
+        })?;
         fail::point("mirror:fetched");
         finish(store, &mirror)?;
         fail::point("mirror:done");

@@ -23,6 +23,9 @@ pub struct Sandbox {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Create(Box<create::Create>),
+    /// List sandboxes, as `ringfence status` does
+    #[command(visible_alias = "ls")]
+    List(super::status::Status),
     Exec(Box<exec::Exec>),
     Shell(exec::Shell),
     Checkpoint(checkpoint::Checkpoint),
@@ -43,6 +46,7 @@ impl Sandbox {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.verb {
             Verb::Create(verb) => verb.run(),
+            Verb::List(verb) => verb.run(),
             Verb::Exec(verb) => verb.run(),
             Verb::Shell(verb) => verb.run(),
             Verb::Checkpoint(verb) => verb.run(),

@@ -73,23 +73,25 @@ impl Status {
         } else {
             writeln!(
                 out,
-                "{:<12}  {:<8}  {:<19}  {:>6}  {:>5}  FROM",
-                "SANDBOX", "STATE", "USED (UTC)", "LAYERS", "PROCS"
+                "{:<12}  {:<8}  {:<19}  {:>6}  {:>5}  {:<12}  FROM",
+                "SANDBOX", "STATE", "USED (UTC)", "LAYERS", "PROCS", "NAME"
             )?;
         }
         for seen in &sandboxes {
-            let named = seen
+            let name = seen.record.name.as_deref().map_or("-".to_owned(), clean);
+            let origin = seen
                 .record
-                .name
-                .as_ref()
-                .map(|name| format!("[{}] ", clean(name)))
+                .detail
+                .forked_from
+                .map(|id| format!("fork of {id}, "))
                 .unwrap_or_default();
+            let pinned = if seen.record.pinned { "  pinned" } else { "" };
             let processes = seen
                 .execution
                 .map_or_else(|| "-".to_owned(), |e| e.processes.to_string());
             writeln!(
                 out,
-                "{:<12}  {:<8}  {:<19}  {:>6}  {processes:>5}  {named}{}",
+                "{:<12}  {:<8}  {:<19}  {:>6}  {processes:>5}  {name:<12}  {origin}{}{pinned}",
                 seen.record.id,
                 seen.state.as_str(),
                 time(seen.record.used_us),
@@ -102,13 +104,20 @@ impl Status {
         }
         writeln!(
             out,
-            "{} mirrors, {} bases, {} runs under way, {} free on the disk",
-            mirrors.len(),
-            bases.len(),
-            running.len(),
+            "{}, {}, {} under way, {} free on the disk",
+            plural(mirrors.len(), "mirror"),
+            plural(bases.len(), "base"),
+            plural(running.len(), "run"),
             HumanBytes(free(host.home.root()))
         )?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn plural(count: usize, word: &str) -> String {
+    match count {
+        1 => format!("1 {word}"),
+        n => format!("{n} {word}s"),
     }
 }
 

@@ -377,8 +377,23 @@ fn kept_module(folder: &Path, name: &[u8]) -> Option<PathBuf> {
     };
     let path = git_dir.join("modules").join(OsStr::from_bytes(name));
     let path = path.canonicalize().ok()?;
-    // A link in there may lead anywhere.
-    (path.starts_with(&git_dir) && path.join("HEAD").is_file()).then_some(path)
+    // A link in there may lead anywhere, and so may what it borrows.
+    let borrows = [
+        "commondir",
+        "objects/info/alternates",
+        "objects/info/http-alternates",
+    ]
+    .iter()
+    .any(|name| path.join(name).symlink_metadata().is_ok());
+    let own = |name: &str| {
+        path.join(name)
+            .symlink_metadata()
+            .is_ok_and(|m| !m.is_symlink())
+    };
+    let whole = ["HEAD", "objects", "refs", "config"]
+        .iter()
+        .all(|name| own(name));
+    (path.starts_with(&git_dir) && whole && !borrows).then_some(path)
 }
 
 /// A relative address, as git reads it: `..` takes one part off the parent's.

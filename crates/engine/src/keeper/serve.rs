@@ -30,6 +30,9 @@ const OVER_LOOKS: u32 = 2;
 /// BOUND: a process that has ended is gone within moments.
 const LEAVING: Duration = Duration::from_millis(1);
 const LEAVING_LOOKS: u32 = 20;
+/// BOUND: words of one caller that wait while everything stands still; input is kept short by whoever
+/// sends it.
+const HELD_BACK: usize = 256;
 /// BOUND: callers at once; each costs a descriptor and a buffer.
 const PEERS: usize = 256;
 
@@ -307,6 +310,9 @@ impl Keeping {
         let begins = matches!(said, Said::Request(..));
         if frozen && (begins || !peer.held_back.is_empty()) && !matches!(said, Said::Call(_)) {
             peer.held_back.push_back(said);
+            if peer.held_back.len() > HELD_BACK {
+                self.leave(number)?;
+            }
             return Ok(None);
         }
         match said {

@@ -70,6 +70,10 @@ pub fn create(
 ) -> Result<Created, Error> {
     crate::run::check_limits(&request.limits)?;
     crate::run::check_variables(&request.env)?;
+    // Before anything is fetched for it.
+    if let Some(name) = &request.name {
+        host.store.check_sandbox_name(name)?;
+    }
     let (base, source, mut notes) = find_base(host, request, progress)?;
     notes.extend(base.notes.iter().cloned());
     fail::point("create:based");

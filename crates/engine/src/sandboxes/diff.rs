@@ -101,9 +101,11 @@ pub(super) fn diff_held(
             Some(_) => None,
         };
         let read = read(host, &record, (from, at), want);
-        // A keeper that died meanwhile took everything with it: nothing ran.
-        let ran = line.as_mut().map_or(0, |line| line.thaw().unwrap_or(0));
-        if ran == 0 {
+        // A keeper that died meanwhile cannot say whether something ran before; now nothing does.
+        let still = line
+            .as_mut()
+            .is_none_or(|line| matches!(line.thaw(), Ok(0)));
+        if still {
             return read;
         }
     }

@@ -2,10 +2,11 @@
 
 use ringfence_model::ByteText;
 use ringfence_model::outcome::Outcome;
+use ringfence_model::sandbox::{EndReason, SandboxState};
 use ringfence_model::wire::{Exec, Leftovers, OutputMode, Stdin, WindowSize};
 
 use super::open::open_line;
-use super::{Host, seal};
+use super::{Host, files, seal};
 use crate::attend::{Attended, Console, Inputs, attend};
 use crate::client::ClientError;
 use crate::error::Error;
@@ -56,6 +57,8 @@ pub struct Executed {
     pub sequence: u64,
     /// The checkpoint that was made after it.
     pub checkpoint: Option<String>,
+    /// Why the execution ended under it, where somebody ended it.
+    pub ended: Option<EndReason>,
     pub spool: Spool,
 }
 
@@ -113,6 +116,8 @@ pub fn exec(
     for note in &opened.notes {
         tell(note);
     }
+    // Twice its bound: only what makes room is let in.
+    files::refuse_over(host, &opened.record, 2)?;
     fail::point("exec:opened");
     let (mut line, record) = (opened.line, opened.record);
     let incarnation = line.incarnation();
@@ -139,9 +144,15 @@ pub fn exec(
         attended.outcome,
         (attended.code, attended.signal),
     )?;
+    let ended = match attended.outcome {
+        Outcome::RuntimeLost => ended_by(host, id, incarnation),
+        _ => None,
+    };
     host.store.touch_sandbox(id)?;
     let checkpoint = match record.detail.auto_checkpoint {
         AutoCheckpoint::Never => None,
+        // What is over its bound is not kept for ever.
+        AutoCheckpoint::EachExec if attended.outcome == Outcome::DiskFull => None,
         AutoCheckpoint::EachExec => {
             let name = format!("exec-{sequence}");
             seal::checkpoint(host, id, &name)?;
@@ -153,8 +164,28 @@ pub fn exec(
         incarnation,
         sequence,
         checkpoint,
+        ended,
         spool,
     })
+}
+
+/// BOUND: the keeper says why in the same moment in which everything ends.
+const SAID_WITHIN: u32 = 50;
+
+/// Why an execution ended, where its keeper lived to say so.
+fn ended_by(host: &Host, id: SandboxId, incarnation: u64) -> Option<EndReason> {
+    for _ in 0..SAID_WITHIN {
+        let record = host.store.sandbox(id).ok()?;
+        if record.incarnation != incarnation || record.state != SandboxState::Running {
+            let ended = record
+                .detail
+                .ended
+                .filter(|_| record.state != SandboxState::Lost)?;
+            return (record.incarnation == incarnation).then_some(ended.reason);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    None
 }
 
 fn run(

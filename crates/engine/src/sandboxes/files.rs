@@ -50,8 +50,8 @@ pub fn tool(
     };
     let _turn = turn(host, id, beside, &mut |_| {})?;
     let mut opened = open_line(host, id, lost, None)?;
-    if verb.changes() {
-        refuse_over(host, &opened.record)?;
+    if verb.changes() && verb != Verb::Remove {
+        refuse_over(host, &opened.record, 1)?;
     }
     let text = capture(&mut opened.line, verb, &json)?;
     host.store.touch_sandbox(id)?;
@@ -65,9 +65,12 @@ pub fn tool(
     }
 }
 
-/// A sandbox that is over its disk bound takes no more.
-fn refuse_over(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
-    let left = LayerRecord::left(&host.store.stack(record.head)?, &record.detail.limits);
+/// A sandbox that is over its disk bound, so many times, takes no more.
+pub(super) fn refuse_over(host: &Host, record: &SandboxRecord, times: u64) -> Result<(), Error> {
+    let mut limits = record.detail.limits.clone();
+    limits.disk_bytes = limits.disk_bytes.map(|n| n.saturating_mul(times));
+    limits.disk_inodes = limits.disk_inodes.map(|n| n.saturating_mul(times));
+    let left = LayerRecord::left(&host.store.stack(record.head)?, &limits);
     let mut disk = DiskWatch::new(&host.places(record.id).upper(), &left)?;
     match disk.count() {
         Seen::Over(_, detail) => Err(Error::OverBound {

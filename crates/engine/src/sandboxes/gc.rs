@@ -102,7 +102,7 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
         let running = FileLock::is_held(&host.places(record.id).lock())?;
         let idle = age(record.used_us);
         let used = seen.execution.is_some_and(|e| e.execs > 0);
-        if running && !used && past(idle, settings.idle_seconds) {
+        if running && !used && !record.pinned && past(idle, settings.idle_seconds) {
             actions.push(Action {
                 what: What::Stop(record.id),
                 why: format!("asked nothing for {}", span(idle)),

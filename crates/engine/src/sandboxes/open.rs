@@ -48,9 +48,10 @@ pub fn open_line(
         if let Some(asked) = incarnation
             && asked != record.incarnation
         {
-            return Err(Error::RuntimeLost {
+            return Err(Error::OtherExecution {
                 sandbox: id.to_string(),
-                incarnation: asked,
+                asked,
+                found: record.incarnation,
             });
         }
         if FileLock::is_held(&places.lock())? {

@@ -164,12 +164,15 @@ fn copy_still(
 ) -> Result<(), Error> {
     for attempt in 1..=STILL_TRIES {
         let copied = copy_top(host, record, layer);
-        // A keeper that died meanwhile took everything with it: nothing ran.
-        let ran = line.thaw().unwrap_or(0);
-        if ran == 0 {
+        // A keeper that died meanwhile cannot say whether something ran before.
+        let thawed = line.thaw();
+        if matches!(thawed, Ok(0)) {
             return copied;
         }
         remove::remove_layer(host, layer)?;
+        if thawed.is_err() {
+            break;
+        }
         if attempt < STILL_TRIES {
             line.freeze()?;
         }

@@ -29,7 +29,7 @@ cat > "$__d/rc" <<'END'
 cd "$(cat "$__d/cwd" 2>/dev/null)" 2>/dev/null || cd /workspace
 PS1='(ringfence) \w\$ '
 HISTFILE="$__d/history"
-__save() { pwd > "$__d/cwd"; ( unset __d; export -p ) > "$__d/env"; history -a 2>/dev/null; }
+__save() { pwd > "$__d/cwd"; __e="$__d/env"; ( set -o posix; unset __d; export -p ) > "$__e"; history -a 2>/dev/null; }
 PROMPT_COMMAND=__save
 trap __save EXIT
 END

@@ -168,6 +168,17 @@ impl Store {
         })
     }
 
+    /// Refuses a name that cannot be one, or that is taken.
+    pub fn check_sandbox_name(&self, name: &str) -> Result<(), StoreError> {
+        check_name(name)?;
+        match self.one_sandbox(select_sandboxes!("WHERE name = ?1"), name)? {
+            Some(_) => Err(StoreError::NameTaken {
+                name: name.to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Records that they are there; on the disk when this returns.
     pub fn sandboxes_made(&self, ids: &[SandboxId]) -> Result<(), StoreError> {
         let update = || -> Result<(), rusqlite::Error> {

@@ -273,5 +273,13 @@ fn pin(sandbox: &str, checkpoint: Option<&str>, pin: store::Pin) -> anyhow::Resu
             host.store.pin_checkpoint(id, name, pin)?;
         }
     }
+    let word = match pin {
+        store::Pin::Keep => "pinned",
+        store::Pin::Release => "not pinned any more:",
+    };
+    let of = checkpoint
+        .map(|name| format!(" {name} of"))
+        .unwrap_or_default();
+    eprintln!("{word}{of} {id}");
     Ok(ExitCode::SUCCESS)
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::commands::limits::{LimitArgs, Quantity, VariableArgs, duration};
 use crate::commands::open_host;
-use crate::text::{clean, clean_json};
+use crate::text::{clean, clean_json, shorten};
 
 /// Make a sandbox from a repository, a folder, or nothing
 ///
@@ -76,6 +76,9 @@ enum CheckpointWord {
     EachExec,
 }
 
+/// BOUND: as many as are read.
+const NOTES: usize = 6;
+
 impl Create {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let host = open_host()?;
@@ -128,8 +131,12 @@ impl Create {
             });
             writeln!(out, "{}", clean_json(&value.to_string()))?;
         } else {
-            for note in &created.notes {
-                eprintln!("  note: {}", clean(note));
+            for note in created.notes.iter().take(NOTES) {
+                eprintln!("  note: {}", shorten(note, 200));
+            }
+            if created.notes.len() > NOTES {
+                let more = created.notes.len() - NOTES;
+                eprintln!("  … and {more} more notes; `--json` lists them");
             }
             writeln!(out, "{}", created.sandbox)?;
         }

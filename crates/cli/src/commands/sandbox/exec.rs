@@ -146,6 +146,7 @@ impl Exec {
                 "incarnation": done.incarnation,
                 "sequence": done.sequence,
                 "checkpoint": done.checkpoint,
+                "ended": done.ended,
                 "leftovers": attended.leftovers,
                 "limit_hits": attended.hits,
                 "stdout": text(Stream::Stdout),
@@ -236,6 +237,12 @@ fn execute(
     }
     match attended.outcome {
         Outcome::Exited | Outcome::Signaled | Outcome::NotStarted | Outcome::Cancelled => {}
+        Outcome::RuntimeLost => match done.ended {
+            Some(reason) => eprintln!("ringfence: the execution was ended: {}", reason.as_str()),
+            None => eprintln!(
+                "ringfence: runtime_lost: the execution is gone; its workspace is whole, and `--replace` starts another"
+            ),
+        },
         outcome => eprintln!("ringfence: {}", outcome.as_str()),
     }
     Ok(done)
@@ -245,10 +252,12 @@ fn execute(
 fn exit_code(done: &Executed) -> ExitCode {
     let attended = &done.attended;
     let code = match (attended.outcome, attended.code, attended.signal) {
-        (Outcome::NotStarted, _, _) => 127,
+        (Outcome::NotStarted, code, _) => code.unwrap_or(127),
         (Outcome::TimedOut, _, _) => 124,
         (Outcome::RuntimeLost, _, _) => 4,
-        (_, Some(code), _) => code,
+        // A bound that was met is a failure, whatever the command thought.
+        (Outcome::Exited | Outcome::Signaled | Outcome::Cancelled, Some(code), _) => code,
+        (_, Some(code), _) => code.max(1),
         (_, _, Some(signal)) => 128 + signal,
         _ => 1,
     };

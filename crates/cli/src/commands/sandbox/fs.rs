@@ -134,7 +134,7 @@ enum Tool {
     Stat { sandbox: String, path: OsString },
     /// Make a directory
     Mkdir { sandbox: String, path: OsString },
-    /// Remove a file, or with `-r` a directory
+    /// Remove a file or an empty directory, or with `-r` a directory with all that is in it
     Rm {
         sandbox: String,
         path: OsString,

@@ -87,6 +87,11 @@ fn meant(host: &Host, texts: &[String], tag: Option<&str>) -> anyhow::Result<Vec
         Some(tag) => host.store.sandboxes_tagged(tag)?,
         None => Vec::new(),
     };
+    if let Some(tag) = tag
+        && found.is_empty()
+    {
+        anyhow::bail!("no sandbox has the tag `{}`", clean(tag));
+    }
     for text in texts {
         let record = host.store.find_sandbox(text)?;
         if !found.iter().any(|known| known.id == record.id) {
