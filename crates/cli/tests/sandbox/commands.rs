@@ -326,3 +326,64 @@ fn r46_a_busy_sandbox_refuses_waits_or_shares_as_asked() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn a_sandbox_over_its_disk_bound_takes_only_what_makes_room() -> Result<()> {
+    lasting("over", |kit| {
+        let id = kit.create(&["--disk", "4M", "--checkpoint", "each-exec"])?;
+        let fill = |name: &str| {
+            ["sandbox", "exec", &id, "--", "fallocate", "-l", "6M", name].map(str::to_owned)
+        };
+        for name in ["one", "two"] {
+            let words = fill(name);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            kit.fails(1, "disk_full", &words)?;
+        }
+        // What is over its bound is not sealed, and twice over lets nothing in.
+        ensure!(
+            kit.done(&["sandbox", "checkpoints", &id])?
+                .contains("no checkpoints")
+        );
+        kit.fails(3, "over its bound", &["sandbox", "exec", &id, "--", "true"])?;
+        for name in ["one", "two"] {
+            kit.done(&["sandbox", "fs", "rm", &id, name])?;
+        }
+        kit.sh(&id, "true")?;
+        Ok(())
+    })
+}
+
+#[test]
+fn who_ends_an_execution_is_told_to_what_ran_in_it() -> Result<()> {
+    lasting("ended", |kit| {
+        let id = kit.create(&[])?;
+        let words = [
+            "sandbox",
+            "exec",
+            &id,
+            "--",
+            "sh",
+            "-c",
+            "echo up; sleep 1000",
+        ];
+        let mut child = kit
+            .env
+            .call(kit.fixture)
+            .command(&[], &words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut up = [0; 3];
+        let mut out = child.stdout.take().context("no output")?;
+        out.read_exact(&mut up)?;
+        kit.done(&["sandbox", "stop", &id])?;
+        let ended = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&ended.stderr);
+        ensure!(
+            ended.status.code() == Some(4) && said.contains("was ended: stopped"),
+            "{ended:?}"
+        );
+        Ok(())
+    })
+}
