@@ -132,7 +132,7 @@ fn each_limit_has_its_outcome() -> Result<()> {
         let hits = |result: &Value| result["limit_hits"].to_string();
         let result = run("head -c 60000000 /dev/zero > big; sleep 20")?;
         ensure!(text(&result, "outcome") == "disk_full", "{result}");
-        run("rm -f big")?;
+        kit.done(&["sandbox", "fs", "rm", &id, "big", "--replace"])?;
         let result = run("i=0; while [ $i -lt 100 ]; do sleep 5 & i=$((i+1)); done; exit 3")?;
         ensure!(hits(&result).contains("processes"), "{result}");
         // What it left holds all there may be.
