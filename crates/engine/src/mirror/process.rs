@@ -486,9 +486,13 @@ mod tests {
         let error = git.quiet().unwrap_err();
         assert!(matches!(error, ProcessError::Stalled { .. }), "{error:?}");
         let pid = std::fs::read_to_string(pid).unwrap();
-        let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-        // Gone, or dead and not yet collected.
-        assert!(state.is_err() || state.unwrap().contains(") Z "));
+        let stat = format!("/proc/{}/stat", pid.trim());
+        let began = std::time::Instant::now();
+        // Gone, or dead and not yet collected; a kill takes its moment.
+        while std::fs::read_to_string(&stat).is_ok_and(|state| !state.contains(") Z ")) {
+            assert!(began.elapsed() < Duration::from_secs(20), "{pid} lives on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     #[test]
