@@ -132,7 +132,7 @@ pub fn ensure(
     // A base of this commit was made from this mirror: git need not be asked.
     if let Revision::Commit(commit) = &revision
         && is_ready(store, &mirror)?
-        && store.has_commit_base(id, commit)?
+        && store.base_of_commit(id, commit)?.is_some()
     {
         store.touch_mirror(id)?;
         return Ok(Resolved {

@@ -25,6 +25,7 @@ mod open;
 pub mod recover;
 pub mod remove;
 pub mod rollback;
+mod room;
 pub mod seal;
 pub mod session;
 pub mod settle;

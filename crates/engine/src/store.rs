@@ -40,6 +40,7 @@ pub use calls::CallRecord;
 pub use evictions::EvictionRecord;
 pub use layers::{CheckpointRecord, LayerRecord};
 pub use recover::{Orphan, OrphanKind, RecoverError, Recovered, orphans, recover};
+pub(crate) use runs::is_plain_name;
 pub use runs::{Driver, FinishedRun, ListPosition, NewRun, RunFilter, RunRecord, bundle_path};
 pub use sandboxes::{
     AutoCheckpoint, Ended, Intent, NewSandbox, Pin, SandboxDetail, SandboxRecord, SealHow,

@@ -4,14 +4,17 @@
 
 #[path = "changes_support/overlay.rs"]
 mod changes_overlay;
+#[path = "shared/within.rs"]
+mod within;
 
 use std::fs;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 
-use changes_overlay::{Scene, Snapshot, run, shell, summary, within};
+use changes_overlay::{Scene, Snapshot, run, shell, summary};
 use ringfence_engine::changes::{measure, remove_tree};
+use within::within;
 
 const DEEP: &str = "python3 -c '
 import os

@@ -4,12 +4,15 @@
 
 #[path = "changes_support/overlay.rs"]
 mod changes_overlay;
+#[path = "shared/within.rs"]
+mod within;
 
 use std::fmt::Write as _;
 
-use changes_overlay::{Scene, summary, within};
+use changes_overlay::{Scene, summary};
 use proptest::prelude::*;
 use ringfence_model::changes::WhyOmitted;
+use within::within;
 
 /// Few names, so that files, directories and links often meet at one path.
 const NAMES: [&str; 8] = ["a", "b", "a b", "ü", "$'\\n'", "'\"'", "-x", "c.txt"];

@@ -5,8 +5,11 @@
 
 #[path = "changes_support/overlay.rs"]
 mod changes_overlay;
+#[path = "shared/within.rs"]
+mod within;
 
-use changes_overlay::{Scene, summary, within};
+use changes_overlay::{Scene, summary};
+use within::within;
 
 /// What is in the folder, what the agent does, and what the change set then says.
 struct Case(&'static str, &'static str, &'static str);

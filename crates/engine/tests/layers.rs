@@ -4,13 +4,16 @@
 
 #[path = "layers_support/stack.rs"]
 mod stack;
+#[path = "shared/within.rs"]
+mod within;
 
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use ringfence_engine::layers;
-use stack::{Stack, again_without_privileges, seen, within};
+use stack::{Stack, again_without_privileges, seen};
 use std::os::fd::AsFd as _;
+use within::within;
 
 /// Each rule of the overlay by itself: the base, and what each generation does.
 const RULES: &[(&str, &[&str])] = &[

@@ -4,6 +4,8 @@
 
 #[path = "layers_support/stack.rs"]
 mod stack;
+#[path = "shared/within.rs"]
+mod within;
 
 use std::fs;
 use std::io;
@@ -13,7 +15,8 @@ use std::time::Instant;
 
 use ringfence_engine::layers::{self, Inodes, LayersError};
 use rustix::fs::{Mode, OFlags};
-use stack::{Stack, again_without_privileges, open, seen, sparse, within};
+use stack::{Stack, again_without_privileges, open, seen, sparse};
+use within::within;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -26,27 +26,28 @@ const SEED: &str = "git init -qb main app; cd app; echo one > a; git add a; git 
 /// Enough objects for git to keep them in a pack, and too much for the buffers on the way.
 const MANY: &str = "for n in $(seq 150); do head -c 20000 /dev/urandom > $n; done";
 
-/// Not a test by itself: others start it to have a process of their own that makes a base.
-#[test]
-fn another_process() {
+/// Makes a base where another process of this program asked for that, and says whether it did.
+fn was_the_other_process() -> bool {
     let (Some(home), Ok(text)) = (
         std::env::var_os("RINGFENCE_TEST_HOME"),
         std::env::var("RINGFENCE_TEST_SOURCE"),
     ) else {
-        return;
+        return false;
     };
     let home = Home::open(Some(home.into())).unwrap();
     let store = Store::open(&home).unwrap();
     let typed = source::parse(&text).unwrap();
     let resolved = mirror::ensure(&home, &store, &typed, None, &mut Silent).unwrap();
     base::commit(&home, &store, &resolved, &mut Silent).unwrap();
+    true
 }
 
-/// Starts that process, below another program if one is given.
-fn start(bench: &Bench, below: &[&str], text: &str) -> Child {
+/// Starts this program again for the same test, which is then the other process; below another
+/// program if one is given.
+fn start(bench: &Bench, test: &str, below: &[&str], text: &str) -> Child {
     let this = std::env::current_exe().unwrap();
     let mut words: Vec<&str> = below.to_vec();
-    words.extend([this.to_str().unwrap(), "another_process", "--exact"]);
+    words.extend([this.to_str().unwrap(), test, "--exact"]);
     Command::new(words[0])
         .args(&words[1..])
         .env("RINGFENCE_TEST_HOME", bench.home.root())
@@ -80,6 +81,9 @@ fn half_packs(mirror: &Path) -> usize {
 
 #[test]
 fn a_killed_process_leaves_a_git_that_keeps_others_out_until_it_ends() {
+    if was_the_other_process() {
+        return;
+    }
     let bench = Bench::new();
     let head = bench.sh(&format!(
         "mkdir srv; touch gate; cd srv; {SEED} {MANY}; git add .
@@ -91,7 +95,12 @@ fn a_killed_process_leaves_a_git_that_keeps_others_out_until_it_ends() {
     let id = mirror::id_of(&source::parse(&url).unwrap().source);
     let path = bench.home.mirror(id);
     let lock = bench.home.mirrors().join(format!("{id}.lock"));
-    let mut child = start(&bench, &[], &url);
+    let mut child = start(
+        &bench,
+        "a_killed_process_leaves_a_git_that_keeps_others_out_until_it_ends",
+        &[],
+        &url,
+    );
     until("half a pack", || half_packs(&path) > 0);
     // SIGKILL.
     child.kill().unwrap();
@@ -131,6 +140,9 @@ impl mirror::Progress for Telling {
 
 #[test]
 fn a_git_that_was_killed_too_blocks_nothing() {
+    if was_the_other_process() {
+        return;
+    }
     let bench = Bench::new();
     bench.sh(&format!(
         "mkdir srv; touch gate; cd srv; {SEED} git branch tmp_x; git branch d/tmp_y
@@ -141,7 +153,12 @@ fn a_git_that_was_killed_too_blocks_nothing() {
     let url = server.url("", "app/.git");
     let id = mirror::id_of(&source::parse(&url).unwrap().source);
     let path = bench.home.mirror(id);
-    let mut child = start(&bench, &[], &url);
+    let mut child = start(
+        &bench,
+        "a_git_that_was_killed_too_blocks_nothing",
+        &[],
+        &url,
+    );
     until("half a pack", || half_packs(&path) > 0);
     // As a power cut: git is not told either.
     let git = bench.sh(&format!(
@@ -189,6 +206,9 @@ fn a_git_that_was_killed_too_blocks_nothing() {
 
 #[test]
 fn a_token_is_in_no_argument_of_any_process() {
+    if was_the_other_process() {
+        return;
+    }
     if Command::new("strace").arg("-V").output().is_err() {
         println!("SKIPPED arguments of processes are not traced: there is no strace");
         return;
@@ -200,7 +220,12 @@ fn a_token_is_in_no_argument_of_any_process() {
     let strace = ["strace", "-f", "-qq", "-e", "trace=execve", "-s", "4096"];
     let strace = [&strace[..], &["-o", trace.to_str().unwrap()]].concat();
     let url = server.url("me:sesame-token@", "app/.git");
-    let mut child = start(&bench, &strace, &url);
+    let mut child = start(
+        &bench,
+        "a_token_is_in_no_argument_of_any_process",
+        &strace,
+        &url,
+    );
     assert!(child.wait().unwrap().success());
     let trace = std::fs::read_to_string(trace).unwrap();
     assert!(trace.contains("\"fetch\""), "git was traced");

@@ -425,7 +425,13 @@ fn everything_again_without_privileges() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(dir.path(), open).unwrap();
     let copy = dir.path().join("protocol");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // Another process writes the copy: a fork in a neighbouring test would hold ours open, and a
+    // program that is open for writing cannot be executed.
+    let copied = std::process::Command::new("cp")
+        .arg(std::env::current_exe().unwrap())
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
     let output = std::process::Command::new("setpriv")
         .args([
             "--reuid=65533",
@@ -439,11 +445,7 @@ fn everything_again_without_privileges() {
         .current_dir(dir.path())
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// Each clone copies all descriptors: what one start waits for must not be held by another.

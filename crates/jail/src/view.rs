@@ -289,7 +289,13 @@ mod tests {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs::set_permissions(dir.path(), open).unwrap();
         let copy = dir.path().join("tests");
-        fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        // Another process writes the copy: a fork in a neighbouring test would hold ours open, and
+        // a program that is open for writing cannot be executed.
+        let copied = std::process::Command::new("cp")
+            .arg(std::env::current_exe().unwrap())
+            .arg(&copy)
+            .status();
+        assert!(copied.unwrap().success());
         let output = std::process::Command::new("setpriv")
             .args(["--reuid=65533", "--regid=65533", "--clear-groups"])
             .args(["--inh-caps=-all", "--"])
@@ -300,7 +306,7 @@ mod tests {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}");
+        assert!(output.status.success(), "{output:?}");
         assert!(said.contains("4 passed"), "{said}");
     }
 }

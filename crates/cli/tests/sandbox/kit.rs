@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Fixture, LOOK_SECONDS, Output, RUN_SECONDS, Sandboxed, in_each_mode};
+use crate::support::{Fixture, LOOK_SECONDS, Live, Output, RUN_SECONDS, Sandboxed, in_each_mode};
 
 /// One home, and a repository with a clean commit to make sandboxes from.
 #[derive(Debug)]
@@ -84,6 +84,12 @@ impl Kit<'_> {
     /// A shell command inside; it must succeed. Gives what it printed.
     pub fn sh(&self, id: &str, shell: &str) -> Result<String> {
         self.done(&["sandbox", "exec", id, "--", "sh", "-c", shell])
+    }
+
+    /// A shell command inside that runs on beside the test.
+    pub fn live(&self, id: &str, shell: &str) -> Result<Live> {
+        let words = ["sandbox", "exec", id, "--", "sh", "-c", shell];
+        self.env.call(self.fixture).live(&words)
     }
 
     /// A shell command inside, with options, and its JSON result.

@@ -88,16 +88,7 @@ fn r39_what_an_exec_was_doing_is_told_when_its_execution_dies() -> Result<()> {
     lasting("dies", |kit| {
         let id = kit.create(&[])?;
         kit.sh(&id, "true")?;
-        let words = [
-            "sandbox",
-            "exec",
-            &id,
-            "--",
-            "sh",
-            "-c",
-            "echo up; sleep 1000",
-        ];
-        let mut live = kit.env.call(kit.fixture).live(&words)?;
+        let mut live = kit.live(&id, "echo up; sleep 1000")?;
         live.until("up")?;
         kit.kill_keeper(&id)?;
         let output = live.finish()?;

@@ -22,7 +22,14 @@ fn logged(kit: &Kit<'_>) -> Result<(PathBuf, PathBuf)> {
         "#!/bin/sh\necho \"$*\" >> {}\nexec /usr/bin/git \"$@\"\n",
         path(&log)
     );
-    fs::write(&git, script)?;
+    // Another process writes the program: a fork in a neighbouring test would hold ours open, and
+    // what is open for writing cannot be executed.
+    let text = bin.join("text");
+    fs::write(&text, script)?;
+    let copied = std::process::Command::new("cp")
+        .args([&text, &git])
+        .status()?;
+    anyhow::ensure!(copied.success(), "cannot copy the program");
     fs::set_permissions(&git, fs::Permissions::from_mode(0o755))?;
     Ok((bin, log))
 }

@@ -23,7 +23,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 #[allow(unused_imports, reason = "each test program uses its own part")]
-pub use call::{Call, expect, in_each_mode, patch, said};
+pub use call::{Call, Live, expect, in_each_mode, patch, said};
 
 /// Nobody's id: no entry in `/etc/passwd`, no subordinate ids, no groups.
 pub const NOBODY: u32 = 65533;
@@ -124,7 +124,10 @@ impl Sandboxed {
 
         let copy = top.join("bin/ringfence");
         fs::create_dir(top.join("bin"))?;
-        fs::copy(binary, &copy).with_context(|| format!("cannot copy `{binary}`"))?;
+        // Another process writes the copy: a fork in a neighbouring test would hold ours open, and
+        // a program that is open for writing cannot be executed.
+        let copied = Command::new("cp").arg(binary).arg(&copy).status()?;
+        ensure!(copied.success(), "cannot copy `{binary}`");
         fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
 
         let home = top.join("home");

@@ -195,3 +195,13 @@ impl Descent {
         Ok(Some(Step::Left))
     }
 }
+
+/// Adds a name to the path of a walk and gives where the path ended before.
+pub(crate) fn push_name(path: &mut Vec<u8>, name: &[u8]) -> usize {
+    let above = path.len();
+    if above > 0 {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    above
+}

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use ringfence_model::ByteText;
 use ringfence_model::changes::{Change, WhyOmitted};
 
-use super::descent::{Chain, Descent, Step};
+use super::descent::{Chain, Descent, Step, push_name};
 use super::handle::{self, Access, Kind, Meta};
 use super::judge::{Around, Entry, Judge, Place};
 use super::omissions::{Omissions, Tally};
@@ -93,7 +93,7 @@ impl<'a> Walk<'a> {
                     if !handle::is_closed(&error) {
                         return Err(self.list_error(error));
                     }
-                    let above = self.push_name(&name);
+                    let above = push_name(&mut self.path, &name);
                     let around = self.frame().around.clone();
                     let why = WhyOmitted::Unreadable;
                     let gathers = around.gathers.as_ref();
@@ -114,7 +114,7 @@ impl<'a> Walk<'a> {
 
     /// Finds out what a directory of the layer stands for. False where it is not looked into.
     fn enter(&mut self, name: &[u8]) -> Result<bool, ChangesError> {
-        let above = self.push_name(name);
+        let above = push_name(&mut self.path, name);
         let mut frame = Frame {
             base: BaseSide::Absent,
             around: self.frame().around.clone(),
@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
             if self.is_own_git(&name) {
                 continue;
             }
-            let above = self.push_name(&name);
+            let above = push_name(&mut self.path, &name);
             self.entry(name)?;
             self.path.truncate(above);
         }
@@ -310,7 +310,7 @@ impl<'a> Walk<'a> {
             if self.is_own_git(&name) {
                 continue;
             }
-            let above = self.push_name(&name);
+            let above = push_name(&mut self.path, &name);
             if self.look_in_layer(&name)?.is_none() {
                 self.gone(&name)?;
             }
@@ -339,16 +339,6 @@ impl<'a> Walk<'a> {
     /// The folder's own `.git` is ours to make, not the agent's to change.
     fn is_own_git(&self, name: &[u8]) -> bool {
         self.path.is_empty() && name == b".git"
-    }
-
-    /// Adds a name to the path and gives where the path ended before.
-    fn push_name(&mut self, name: &[u8]) -> usize {
-        let above = self.path.len();
-        if above > 0 {
-            self.path.push(b'/');
-        }
-        self.path.extend_from_slice(name);
-        above
     }
 
     fn path_text(&self) -> ByteText {

@@ -142,6 +142,7 @@ impl Keeping {
         while let Some(message) = self.sandbox.client().take() {
             self.route(message)?;
         }
+        self.catch_up()?;
         let (from_guest, from_listener, ready) = self.wait()?;
         if from_guest {
             self.sandbox.client().receive()?;
@@ -161,7 +162,6 @@ impl Keeping {
                 }
             }
         }
-        self.catch_up()?;
         self.flow()?;
         self.watch()
     }
@@ -183,10 +183,10 @@ impl Keeping {
             PollFd::new(&self.listener, PollFlags::IN),
         ];
         let numbers: Vec<u32> = self.peers.keys().copied().collect();
-        // What there is to wait for beside them comes last.
         for peer in self.peers.values() {
             waits.push(PollFd::from_borrowed_fd(peer.fd(), peer.interest()));
         }
+        // Only to wake up: `watch` takes them.
         waits.push(PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN));
         match rustix::event::poll(&mut waits, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -272,8 +272,9 @@ impl Keeping {
     /// Lets everything go on, unless somebody else still needs it to stand; gives how many threads
     /// had run meanwhile.
     fn thaw(&mut self) -> Result<u64, ClientError> {
+        // What runs from now on cannot be told from what ran before: that is not standing still.
         if self.is_frozen() {
-            return Ok(0);
+            return Ok(1);
         }
         match self.sandbox.client().call(&Request::Thaw)? {
             Reply::Thawed { ran } => Ok(ran),
@@ -387,7 +388,7 @@ impl Keeping {
                 }));
             }
             Call::EndIfIdle => Answer::Busy,
-            Call::End { reason } => return self.end(reason, Some(number)).map(Some),
+            Call::End { reason } => return Ok(Some(self.end(reason, Some(number)))),
         };
         if let Some(peer) = self.peers.get_mut(&number) {
             peer.answer(&answer);
@@ -395,13 +396,13 @@ impl Keeping {
         Ok(None)
     }
 
-    fn end(&mut self, reason: EndReason, asked_by: Option<u32>) -> Result<End, ClientError> {
+    fn end(&mut self, reason: EndReason, asked_by: Option<u32>) -> End {
         let processes = self.usage().map_or(0, |usage| agents(&usage));
-        Ok(End {
+        End {
             reason,
             processes,
             asked_by,
-        })
+        }
     }
 
     /// Whether nobody works with it and nothing runs in it.
@@ -457,7 +458,7 @@ impl Keeping {
     fn watch(&mut self) -> Result<Option<End>, ClientError> {
         // The machine goes down, or a person wants it gone: the same as being asked.
         if self.signals.take().is_some() {
-            return self.end(EndReason::Asked, None).map(Some);
+            return Ok(Some(self.end(EndReason::Asked, None)));
         }
         let used = self
             .peers
@@ -471,16 +472,16 @@ impl Keeping {
             .idle
             .is_some_and(|idle| self.last_used.elapsed() >= idle)
         {
-            return self.end(EndReason::Idle, None).map(Some);
+            return Ok(Some(self.end(EndReason::Idle, None)));
         }
         if self.patience.expires_us.is_some_and(|at| now_us() >= at) {
-            return self.end(EndReason::Expired, None).map(Some);
+            return Ok(Some(self.end(EndReason::Expired, None)));
         }
         if self.reached.elapsed() >= REACHABLE_EVERY {
             self.reached = Instant::now();
             // Removed behind our back: nobody finds the socket, and nobody waits for the lock.
             if !self.directory.is_dir() {
-                return self.end(EndReason::Removed, None).map(Some);
+                return Ok(Some(self.end(EndReason::Removed, None)));
             }
         }
         if !self.routes.is_empty() && self.looked.elapsed() >= LOOK_EVERY {
@@ -501,7 +502,7 @@ impl Keeping {
             if self.over >= OVER_LOOKS {
                 // It ends, whether that can be written down or not.
                 let _ = self.journal.append(Event::LimitHit { limit, detail });
-                return self.end(EndReason::DiskFull, None).map(Some);
+                return Ok(Some(self.end(EndReason::DiskFull, None)));
             }
         }
         Ok(None)

@@ -20,7 +20,7 @@ use ringfence_model::ByteText;
 use super::attributes::{self, Opaque, Which};
 use super::make::{self, Maker, Origin};
 use super::{Copied, LayersError, access};
-use crate::changes::descent::Chain;
+use crate::changes::descent::{Chain, push_name};
 use crate::changes::handle::{self, Access, Kind, Meta};
 
 /// BOUND: handles of all chains together; 1024 is the usual limit of a process.
@@ -168,7 +168,7 @@ impl Assembly {
             }
         }
         for (name, layers) in found {
-            let above = self.push_name(&name);
+            let above = push_name(&mut self.path, &name);
             self.entry(name, &layers, below)?;
             self.path.truncate(above);
         }
@@ -252,7 +252,7 @@ impl Assembly {
     }
 
     fn enter(&mut self, sub: Sub) -> Result<(), LayersError> {
-        let above = self.push_name(&sub.name);
+        let above = push_name(&mut self.path, &sub.name);
         let made = make::directory(self.target.here(), &sub.name)
             .and_then(|()| handle::open_directory(self.target.here(), &sub.name, Access::Take))
             .map_err(|source| self.make_error(source))?;
@@ -369,16 +369,6 @@ impl Assembly {
     fn last_frame(&mut self) -> &mut Frame {
         let last = self.frames.last_mut();
         last.expect("a walk that is not over has one")
-    }
-
-    /// Adds a name to the path and gives where the path ended before.
-    fn push_name(&mut self, name: &[u8]) -> usize {
-        let above = self.path.len();
-        if above > 0 {
-            self.path.push(b'/');
-        }
-        self.path.extend_from_slice(name);
-        above
     }
 
     fn path_text(&self) -> ByteText {

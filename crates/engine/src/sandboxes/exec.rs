@@ -6,7 +6,7 @@ use ringfence_model::sandbox::{EndReason, SandboxState};
 use ringfence_model::wire::{Exec, Leftovers, OutputMode, Stdin, WindowSize};
 
 use super::open::open_line;
-use super::{Host, files, seal};
+use super::{Host, room, seal};
 use crate::attend::{Attended, Console, Inputs, attend};
 use crate::client::ClientError;
 use crate::error::Error;
@@ -117,7 +117,7 @@ pub fn exec(
         tell(note);
     }
     // Twice its bound: only what makes room is let in.
-    files::refuse_over(host, &opened.record, 2)?;
+    room::refuse_over(host, &opened.record, 2)?;
     fail::point("exec:opened");
     let (mut line, record) = (opened.line, opened.record);
     let incarnation = line.incarnation();

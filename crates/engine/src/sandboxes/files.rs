@@ -8,16 +8,14 @@ use ringfence_model::tools::{Answer, MAX_REQUEST, MAX_RESPONSE, ToolFailure, Ver
 use ringfence_model::wire::{Exec, Leftovers, Notice, OutputMode, Reply, Request, Stdin};
 use serde_json::Value;
 
-use super::Host;
 use super::exec::{Beside, turn};
 use super::open::{Lost, open_line};
+use super::{Host, room};
 use crate::attend::Channel as _;
 use crate::client::{ClientError, Message, Stream};
 use crate::error::Error;
 use crate::ids::SandboxId;
 use crate::keeper::{INSIDE, Line};
-use crate::store::{LayerRecord, SandboxRecord};
-use crate::watch::{DiskWatch, Seen};
 
 /// Where the program is inside.
 const PROGRAM: &str = "/.ringfence/tools/ringfence-tools";
@@ -51,7 +49,7 @@ pub fn tool(
     let _turn = turn(host, id, beside, &mut |_| {})?;
     let mut opened = open_line(host, id, lost, None)?;
     if verb.changes() && verb != Verb::Remove {
-        refuse_over(host, &opened.record, 1)?;
+        room::refuse_over(host, &opened.record, 1)?;
     }
     let text = capture(&mut opened.line, verb, &json)?;
     host.store.touch_sandbox(id)?;
@@ -62,22 +60,6 @@ pub fn tool(
             verb: verb.name(),
             source,
         }),
-    }
-}
-
-/// A sandbox that is over its disk bound, so many times, takes no more.
-pub(super) fn refuse_over(host: &Host, record: &SandboxRecord, times: u64) -> Result<(), Error> {
-    let mut limits = record.detail.limits.clone();
-    limits.disk_bytes = limits.disk_bytes.map(|n| n.saturating_mul(times));
-    limits.disk_inodes = limits.disk_inodes.map(|n| n.saturating_mul(times));
-    let left = LayerRecord::left(&host.store.stack(record.head)?, &limits);
-    let mut disk = DiskWatch::new(&host.places(record.id).upper(), &left)?;
-    match disk.count() {
-        Seen::Over(_, detail) => Err(Error::OverBound {
-            sandbox: record.id.to_string(),
-            detail,
-        }),
-        Seen::Fine | Seen::Unaccounted => Ok(()),
     }
 }
 

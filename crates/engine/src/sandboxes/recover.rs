@@ -86,7 +86,7 @@ pub(super) fn settle_intent(host: &Host, record: &SandboxRecord) -> Result<(), E
         None => Ok(()),
         // All forks or none are there, and each knows what it stands on.
         Some(Intent::Fork { .. }) => Ok(host.store.clear_intent(id)?),
-        Some(Intent::Remove) => remove::finish(host, record).map(drop),
+        Some(Intent::Remove) => remove::finish(host, record),
         Some(Intent::Rollback { head }) => {
             rollback::discard_top(host, record)?;
             Ok(host.store.rolled_back(id, *head)?)
@@ -150,7 +150,7 @@ pub(super) fn remove_from(parent: &std::path::Path, name: &str) -> Result<(), Er
             removed => return Ok(removed?),
         }
     }
-    Ok(())
+    Ok(remove_tree(directory.as_fd(), name.as_bytes())?)
 }
 
 /// BOUND: each try goes as deep as the other one has not been yet.

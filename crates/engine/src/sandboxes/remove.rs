@@ -68,7 +68,7 @@ fn forget_snapshot(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn finish(host: &Host, record: &SandboxRecord) -> Result<SandboxId, Error> {
+pub(super) fn finish(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
     // In one step out of everybody's way: a lock that is taken in what is half removed would keep
     // nobody out, and would be in the way itself.
     let (from, gone) = (host.home.sandbox(record.id), gone(record.id));
@@ -85,7 +85,7 @@ pub(super) fn finish(host: &Host, record: &SandboxRecord) -> Result<SandboxId, E
     fail::point("rm:removed");
     sandbox::sweep(record.id.as_str());
     host.store.remove_sandbox(record.id)?;
-    Ok(record.id)
+    Ok(())
 }
 
 /// The name of what is being removed.

@@ -16,7 +16,7 @@ use crate::ids::{LayerId, SandboxId};
 use crate::keeper::{self, EndAnswer, Line, LineError};
 use crate::layers;
 use crate::lock::FileLock;
-use crate::store::{Intent, SandboxRecord, SealHow};
+use crate::store::{Intent, SandboxRecord, SealHow, is_plain_name};
 
 /// A sealed state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,9 @@ pub struct Sealed {
 
 /// Seals the present state under a name.
 pub fn checkpoint(host: &Host, id: SandboxId, name: &str) -> Result<Sealed, Error> {
-    check_name(name)?;
+    if !is_plain_name(name) {
+        return Err(Error::BadCheckpointName(name.chars().take(64).collect()));
+    }
     let _shaping = host.shape(id)?;
     let record = open::usable(host, id)?;
     if host
@@ -208,17 +210,4 @@ pub(super) fn sync_directory(path: &std::path::Path) -> Result<(), Error> {
         path: path.to_owned(),
         source,
     })
-}
-
-/// A word that is easy to type.
-fn check_name(name: &str) -> Result<(), Error> {
-    let plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
-    let good = name.starts_with(char::is_alphanumeric)
-        && name.chars().all(plain)
-        && name.chars().count() <= 64;
-    if good {
-        Ok(())
-    } else {
-        Err(Error::BadCheckpointName(name.chars().take(64).collect()))
-    }
 }

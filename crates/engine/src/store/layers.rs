@@ -192,20 +192,19 @@ impl Store {
                 )?
                 .execute(params![sandbox, from, to])?;
             replaced = rows == 1;
-            let layer = match replaced {
-                true => {
-                    "UPDATE layers SET state = 'sealed', durable = 1,
-                         detail = json_set(detail, '$.bytes', ?2, '$.inodes', ?3)
-                     WHERE id = ?1"
-                }
-                // The same values, so that one call does for both.
-                false => "DELETE FROM layers WHERE id = ?1 AND ?2 >= 0 AND ?3 >= 0",
-            };
-            transaction.prepare_cached(layer)?.execute(params![
-                to,
-                bytes.cast_signed(),
-                inodes.cast_signed()
-            ])?;
+            if replaced {
+                transaction
+                    .prepare_cached(
+                        "UPDATE layers SET state = 'sealed', durable = 1,
+                             detail = json_set(detail, '$.bytes', ?2, '$.inodes', ?3)
+                         WHERE id = ?1",
+                    )?
+                    .execute(params![to, bytes.cast_signed(), inodes.cast_signed()])?;
+            } else {
+                transaction
+                    .prepare_cached("DELETE FROM layers WHERE id = ?1")?
+                    .execute([to])?;
+            }
             Ok(())
         })?;
         Ok(replaced)
@@ -353,16 +352,6 @@ impl Store {
                 .execute(params![sandbox, name, pin.number()])
         };
         self.one_row("pin", sandbox, update())
-    }
-
-    pub fn remove_checkpoint(&self, sandbox: SandboxId, name: &str) -> Result<bool, StoreError> {
-        let delete = || {
-            self.acknowledgement()?
-                .prepare_cached("DELETE FROM checkpoints WHERE sandbox = ?1 AND name = ?2")?
-                .execute(params![sandbox, name])
-        };
-        let rows = delete().map_err(|e| self.write_failed("remove", Some(sandbox), e))?;
-        Ok(rows == 1)
     }
 
     fn in_one(

@@ -351,15 +351,17 @@ impl Store {
     }
 }
 
-/// A name is a word that is easy to type and can be neither an id nor one of our own words.
-pub(super) fn check_name(name: &str) -> Result<(), StoreError> {
+/// A word that is easy to type.
+pub(crate) fn is_plain_name(name: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
-    let good = name.starts_with(char::is_alphanumeric)
+    name.starts_with(char::is_alphanumeric)
         && name.chars().all(plain)
         && name.chars().count() <= MAX_NAME_CHARACTERS
-        && name != "last"
-        && name.parse::<RunId>().is_err();
-    if good {
+}
+
+/// A name is a word that is easy to type and can be neither an id nor one of our own words.
+pub(super) fn check_name(name: &str) -> Result<(), StoreError> {
+    if is_plain_name(name) && name != "last" && name.parse::<RunId>().is_err() {
         return Ok(());
     }
     Err(StoreError::CheckName {

@@ -265,19 +265,6 @@ impl Store {
             .map_err(|e| self.source_failed(e, "base", commit))
     }
 
-    /// Whether a base was made of this commit of a mirror; then the commit is in the mirror.
-    pub fn has_commit_base(&self, mirror: MirrorId, commit: &str) -> Result<bool, StoreError> {
-        let read = || {
-            self.connection
-                .prepare_cached(
-                    "SELECT EXISTS (SELECT 1 FROM bases
-                     WHERE mirror = ?1 AND commit_id = ?2 AND kind = 'commit' AND state = 'ready')",
-                )?
-                .query_row(params![mirror, commit], |row| row.get(0))
-        };
-        read().map_err(|e| self.source_failed(e, "base", commit))
-    }
-
     /// All bases, the least recently used first.
     pub fn bases(&self) -> Result<Vec<BaseRecord>, StoreError> {
         let sql = format!("{SELECT_BASES} ORDER BY used_us, id");

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_engine::changes::{
     Bounds, ChangesError, Crossing, EntryType, PatchStats, Sources, Started, compute, render,
@@ -352,18 +352,6 @@ pub fn run(command: &mut Command) -> Vec<u8> {
         String::from_utf8_lossy(&output.stderr)
     );
     output.stdout
-}
-
-/// Fails, instead of hanging, where something hangs.
-pub fn within<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || sender.send(work()));
-    let start = Instant::now();
-    match receiver.recv_timeout(Duration::from_secs(seconds)) {
-        Ok(value) => value,
-        Err(_) if thread.is_finished() => std::panic::resume_unwind(thread.join().unwrap_err()),
-        Err(_) => panic!("still not done after {:?}", start.elapsed()),
-    }
 }
 
 pub fn name(bytes: &[u8]) -> &OsStr {

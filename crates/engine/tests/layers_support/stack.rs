@@ -10,7 +10,6 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use ringfence_engine::changes::remove_tree;
 use ringfence_engine::layers::{self, Copied};
@@ -209,18 +208,6 @@ pub fn seen(view: &OwnedFd) -> BTreeMap<Vec<u8>, (u32, i64, i64, u32, u64)> {
     all
 }
 
-/// Fails, instead of hanging, where something hangs.
-pub fn within<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || sender.send(work()));
-    let start = Instant::now();
-    match receiver.recv_timeout(Duration::from_secs(seconds)) {
-        Ok(value) => value,
-        Err(_) if thread.is_finished() => std::panic::resume_unwind(thread.join().unwrap_err()),
-        Err(_) => panic!("still not done after {:?}", start.elapsed()),
-    }
-}
-
 /// Runs this test program again as nobody, with the usual number of descriptors.
 pub fn again_without_privileges() {
     if !rustix::process::geteuid().is_root() {
@@ -230,7 +217,13 @@ pub fn again_without_privileges() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     fs::set_permissions(dir.path(), open).unwrap();
     let copy = dir.path().join("tests");
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // Another process writes the copy: a fork in a neighbouring test would hold ours open, and a
+    // program that is open for writing cannot be executed.
+    let copied = Command::new("cp")
+        .arg(std::env::current_exe().unwrap())
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
     let output = Command::new("setpriv")
         .args(["--reuid=65533", "--regid=65533", "--clear-groups"])
         .args(["--inh-caps=-all", "--", "bash", "-c"])
@@ -240,8 +233,7 @@ pub fn again_without_privileges() {
         .current_dir(dir.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// Writes a file with a hole of almost all its size.

@@ -1,6 +1,6 @@
 //! Several processes on one store, and what is true after one of them was killed.
 //!
-//! A child is this same test program, asked for one of the ignored tests below.
+//! A child is this same test program, asked for the same test, which then plays the other part.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -16,19 +16,14 @@ fn child(test: &str, root: &std::path::Path) -> Command {
     let (_, module) = module_path!().split_once("::").unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args([
-            "--exact",
-            "--ignored",
-            "--nocapture",
-            &format!("{module}::{test}"),
-        ])
+        .args(["--exact", "--nocapture", &format!("{module}::{test}")])
         .env(HOME_VARIABLE, root)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     command
 }
 
-/// The home that a parent gave us; `None` where somebody runs the ignored tests by hand.
+/// The home that a parent gave us; `None` in the parent itself.
 fn child_home() -> Option<PathBuf> {
     std::env::var_os(HOME_VARIABLE).map(PathBuf::from)
 }
@@ -45,10 +40,7 @@ fn wait_for(child: &mut Child, word: &str) -> String {
     panic!("the child ended before it said `{word}`");
 }
 
-#[test]
-#[ignore = "child of a_killed_driver_is_found_out"]
-fn child_drives_a_run() {
-    let Some(root) = child_home() else { return };
+fn drive_a_run(root: PathBuf) {
     let home = Home::open(Some(root)).unwrap();
     let store = Store::open(&home).unwrap();
     let lock = begin(&store, &home, &new_run(Some("driven")));
@@ -61,8 +53,13 @@ fn child_drives_a_run() {
 
 #[test]
 fn a_killed_driver_is_found_out() {
+    if let Some(root) = child_home() {
+        return drive_a_run(root);
+    }
     let (_directory, home) = home();
-    let mut driver = child("child_drives_a_run", home.root()).spawn().unwrap();
+    let mut driver = child("a_killed_driver_is_found_out", home.root())
+        .spawn()
+        .unwrap();
     let run: RunId = wait_for(&mut driver, "driving").parse().unwrap();
     let store = Store::open(&home).unwrap();
     assert!(RunLock::is_held(&home, run).unwrap());
@@ -126,10 +123,7 @@ fn directories_without_a_row_are_listed_and_kept() {
 const WRITERS: usize = 8;
 const RUNS_EACH: usize = 10;
 
-#[test]
-#[ignore = "child of many_processes_lose_no_update"]
-fn child_writes_runs() {
-    let Some(root) = child_home() else { return };
+fn write_runs(root: PathBuf) {
     // The home and the store are made by all of them at once.
     let home = Home::open(Some(root)).unwrap();
     let store = Store::open(&home).unwrap();
@@ -148,10 +142,17 @@ fn child_writes_runs() {
 
 #[test]
 fn many_processes_lose_no_update() {
+    if let Some(root) = child_home() {
+        return write_runs(root);
+    }
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("home");
     let writers: Vec<Child> = (0..WRITERS)
-        .map(|_| child("child_writes_runs", &root).spawn().unwrap())
+        .map(|_| {
+            child("many_processes_lose_no_update", &root)
+                .spawn()
+                .unwrap()
+        })
         .collect();
     for mut writer in writers {
         wait_for(&mut writer, "wrote");
@@ -173,19 +174,15 @@ fn many_processes_lose_no_update() {
 }
 
 #[test]
-#[ignore = "child of a_read_only_home_is_named"]
-fn child_opens_a_read_only_home() {
-    let Some(root) = child_home() else { return };
-    let error = Home::open(Some(root)).unwrap_err();
-    println!("said {error}");
-}
-
-#[test]
 fn a_read_only_home_is_named() {
+    if let Some(root) = child_home() {
+        println!("said {}", Home::open(Some(root)).unwrap_err());
+        return;
+    }
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("home");
     std::fs::create_dir(&root).unwrap();
-    let mut command = child("child_opens_a_read_only_home", &root);
+    let mut command = child("a_read_only_home_is_named", &root);
     if rustix::process::geteuid().is_root() {
         // Permissions do not bind root, so the child is somebody else.
         std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
