@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ringfence_jail::cgroup::CgroupEvents;
 use ringfence_jail::signals::{Signal, Signals};
 use ringfence_model::limits::{HumanBytes, Limit, Limits};
+use ringfence_model::observed::Observed;
 use ringfence_model::outcome::Outcome;
 use ringfence_model::wire::{
     Bound, Exec, Exited, Leftover, Notice, Reply, Request, SignalScope, WindowSize,
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::client::{Client, ClientError, Message, Stream};
 use crate::error::Error;
+use crate::journal::JournalError;
 use crate::output::Spool;
 use crate::watch::{DiskWatch, LOOK_EVERY, Seen};
 
@@ -52,6 +54,24 @@ pub trait Channel {
     fn kernel_refusals(&mut self) -> CgroupEvents;
 }
 
+/// Takes what the kernel showed of the processes inside.
+pub trait Witness {
+    fn observed(&mut self, observed: Observed) -> Result<(), JournalError>;
+}
+
+/// Where what a command does is kept.
+pub struct Records<'a> {
+    pub spool: &'a mut Spool,
+    pub disk: &'a mut DiskWatch,
+    pub witness: &'a mut dyn Witness,
+}
+
+impl std::fmt::Debug for Records<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Records").finish_non_exhaustive()
+    }
+}
+
 /// Where input and signals come from.
 #[derive(Debug, Default)]
 pub struct Inputs<'a> {
@@ -81,8 +101,7 @@ pub fn attend(
     sandbox: &mut dyn Channel,
     exec: Exec,
     limits: &Limits,
-    spool: &mut Spool,
-    disk: &mut DiskWatch,
+    records: Records<'_>,
     inputs: &Inputs<'_>,
     console: &mut dyn Console,
 ) -> Result<Attended, Error> {
@@ -91,8 +110,9 @@ pub fn attend(
     let mut attending = Attending {
         stream,
         limits,
-        spool,
-        disk,
+        spool: records.spool,
+        disk: records.disk,
+        witness: records.witness,
         console,
         stdin: inputs.stdin,
         signals: inputs.signals,
@@ -124,6 +144,7 @@ struct Attending<'a> {
     limits: &'a Limits,
     spool: &'a mut Spool,
     disk: &'a mut DiskWatch,
+    witness: &'a mut dyn Witness,
     console: &'a mut dyn Console,
     stdin: Option<BorrowedFd<'a>>,
     signals: Option<&'a Signals>,
@@ -264,6 +285,7 @@ impl Attending<'_> {
                 Notice::Exited(exited) => return Ok(Some(exited)),
                 Notice::InputTaken { bytes } => self.ahead = self.ahead.saturating_sub(bytes),
                 Notice::Bound { bound, detail } => self.hits.push((limit_of(bound), detail)),
+                Notice::Observed(observed) => self.witness(observed)?,
                 Notice::Gone | Notice::Changed { .. } => {}
             },
             Message::Reply(stream, Reply::Failed(failure)) if stream == self.stream => {
@@ -285,6 +307,24 @@ impl Attending<'_> {
             _ => {}
         }
         Ok(None)
+    }
+
+    /// INVARIANT: nothing goes on unrecorded: a journal that takes no more ends the command.
+    fn witness(&mut self, observed: Observed) -> Result<(), Error> {
+        match self.witness.observed(observed) {
+            Ok(()) => Ok(()),
+            Err(JournalError::Full { .. }) if self.over.is_some() => Ok(()),
+            Err(error @ JournalError::Full { .. }) => {
+                self.hits.push((Limit::Journal, error.to_string()));
+                self.over = Some(Outcome::JournalFull);
+                self.stop = Some(Stop {
+                    hardness: STOPPING.len() - 1,
+                    again: Instant::now(),
+                });
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn forward_input(&mut self, sandbox: &mut dyn Channel) -> Result<(), Error> {

@@ -18,6 +18,9 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// BOUND: a journal is read whole; 64 MiB are some 200,000 events.
 pub const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 
+/// BOUND: kept free for what the host itself has to say.
+const LAST_WORDS: u64 = 1 << 20;
+
 /// What went wrong with a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -111,10 +114,20 @@ impl JournalFile {
 
     /// Adds an event, at the time that it is now.
     pub fn append(&mut self, event: Event) -> Result<(), JournalError> {
-        self.append_at(now_us(), event)
+        self.append_within(MAX_JOURNAL_BYTES, now_us(), event)
     }
 
-    fn append_at(&mut self, time_us: i64, event: Event) -> Result<(), JournalError> {
+    /// Adds what was observed inside, as long as room is left to say how it ended.
+    pub fn append_observed(&mut self, time_us: i64, event: Event) -> Result<(), JournalError> {
+        self.append_within(MAX_JOURNAL_BYTES - LAST_WORDS, time_us, event)
+    }
+
+    fn append_within(
+        &mut self,
+        bound: u64,
+        time_us: i64,
+        event: Event,
+    ) -> Result<(), JournalError> {
         self.check_whole()?;
         // The chain moves on only with a line that is taken.
         let mut chain = self.chain.clone();
@@ -125,7 +138,7 @@ impl JournalFile {
                 source,
             })?;
         let length = self.length + line.len() as u64;
-        if length > MAX_JOURNAL_BYTES {
+        if length > bound {
             return Err(JournalError::Full {
                 path: self.path.clone(),
             });
@@ -246,7 +259,7 @@ mod tests {
     use super::*;
 
     fn event(argument: &str) -> Event {
-        Event::Start {
+        Event::Command {
             argv: vec![argument.into()],
         }
     }

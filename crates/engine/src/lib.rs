@@ -12,6 +12,7 @@ pub mod config;
 pub mod doctor;
 pub mod durable;
 pub mod error;
+pub mod evidence;
 pub mod fail;
 pub mod git;
 pub mod guest;

@@ -20,19 +20,21 @@ use ringfence_model::ByteText;
 use ringfence_model::changes::ChangeSet;
 use ringfence_model::journal::Event;
 use ringfence_model::limits::{Grade, Limits};
+use ringfence_model::observed::Observed;
 use ringfence_model::outcome::{Outcome, RunStatus};
 use ringfence_model::wire::{Exec, Leftovers, OutputMode, Stdin};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::attend::{Attended, Console, Inputs, attend};
+use crate::attend::{Attended, Console, Inputs, Records, Witness, attend};
 use crate::changes::{self, PatchStats};
 use crate::clock::now_us;
 use crate::durable::{self, Existing};
 use crate::error::Error;
+use crate::evidence::Evidence;
 use crate::home::Home;
 use crate::ids::RunId;
-use crate::journal::JournalFile;
+use crate::journal::{JournalError, JournalFile};
 use crate::lock::RunLock;
 use crate::output::Spool;
 use crate::sandbox::Sandbox;
@@ -107,7 +109,7 @@ pub fn run(
     journal.append(Event::Proof { probes })?;
 
     steps.begin("agent", console)?;
-    journal.append(Event::Start {
+    journal.append(Event::Command {
         argv: request.argv.clone(),
     })?;
     journal.flush()?;
@@ -116,18 +118,26 @@ pub fn run(
     let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?;
     let mut disk = DiskWatch::new(&workspace.upper(), &request.limits)?;
     let exec = exec(request, &workspace, inputs);
+    let mut recorder = Recorder {
+        journal: &mut journal,
+        evidence: Evidence::default(),
+    };
+    let records = Records {
+        spool: &mut spool,
+        disk: &mut disk,
+        witness: &mut recorder,
+    };
     let attended = attend(
         &mut sandbox,
         exec,
         &request.limits,
-        &mut spool,
-        &mut disk,
+        records,
         inputs,
         console,
     )?;
     drop(reserve);
     for (limit, detail) in &attended.hits {
-        journal.append(Event::LimitHit {
+        journal.append(Event::Limit {
             limit: *limit,
             detail: detail.clone(),
         })?;
@@ -218,6 +228,22 @@ pub fn run(
     Ok(result)
 }
 
+/// Puts what was observed into the journal, and keeps it for the result.
+struct Recorder<'a> {
+    journal: &'a mut JournalFile,
+    evidence: Evidence,
+}
+
+impl Witness for Recorder<'_> {
+    fn observed(&mut self, observed: Observed) -> Result<(), JournalError> {
+        let time_us = now_us();
+        match self.evidence.take(time_us, observed) {
+            Some(event) => self.journal.append_observed(time_us, event),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The row of a run that begins.
 fn new_run(request: &RunRequest, folder: &Folder) -> NewRun {
     NewRun {
@@ -258,7 +284,7 @@ fn exec(request: &RunRequest, workspace: &Workspace, inputs: &Inputs<'_>) -> Exe
 }
 
 fn exit_event(attended: &Attended) -> Event {
-    Event::Exit {
+    Event::CommandEnded {
         outcome: attended.outcome,
         code: attended.code,
         signal: attended.signal,

@@ -278,5 +278,6 @@ pub fn grades(limits: &Limits, cgroup: Option<&Cgroup>) -> Vec<Graded> {
             limits.output_bytes.is_some(),
             graded(Limit::Output, Grade::Hard, "counted as it is read"),
         ),
+        graded(Limit::Journal, Grade::Hard, "counted as it is written"),
     ]
 }

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::ByteText;
 use crate::limits::{Graded, Limit};
+use crate::observed::{Exec, ExecFailed, Exit, Program, Refused, Write};
 use crate::outcome::{Outcome, RunStatus};
 
 /// The hash that the first line names as its predecessor.
@@ -44,12 +45,24 @@ pub enum Event {
     },
     /// What the sandbox showed from inside before the agent started.
     Proof { probes: Vec<ProbeResult> },
-    /// The command was started.
-    Start { argv: Vec<ByteText> },
+    /// A command was given to the sandbox.
+    Command { argv: Vec<ByteText> },
+    /// A file that was executed for the first time.
+    Program(Program),
+    /// A program began to run.
+    Exec(Exec),
+    /// A program was asked for and not run.
+    ExecFailed(ExecFailed),
+    /// The process of an exec ended.
+    Exit(Exit),
+    /// A process opened something for writing, or changed an entry.
+    Write(Write),
+    /// Something was not let through.
+    Denial(Refused),
     /// A bound was met.
-    LimitHit { limit: Limit, detail: String },
+    Limit { limit: Limit, detail: String },
     /// The command ended.
-    Exit {
+    CommandEnded {
         outcome: Outcome,
         code: Option<i32>,
         signal: Option<i32>,
@@ -161,7 +174,7 @@ mod tests {
         let mut chain = Chain::default();
         let mut text = String::new();
         for argv in [b"a\nb".to_vec(), b"\xff{\"kind\":\"end\"}".to_vec()] {
-            let event = Event::Start {
+            let event = Event::Command {
                 argv: vec![ByteText(argv)],
             };
             text.push_str(&chain.append(7, event).unwrap());

@@ -5,6 +5,7 @@ pub mod bytes;
 pub mod changes;
 pub mod journal;
 pub mod limits;
+pub mod observed;
 pub mod outcome;
 pub mod sandbox;
 pub mod tools;

@@ -56,11 +56,12 @@ pub enum Limit {
     Disk,
     Inodes,
     Output,
+    Journal,
 }
 
 impl Limit {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Time,
         Self::Memory,
         Self::Processes,
@@ -70,6 +71,7 @@ impl Limit {
         Self::Disk,
         Self::Inodes,
         Self::Output,
+        Self::Journal,
     ];
 
     /// The word shown to people.
@@ -84,6 +86,7 @@ impl Limit {
             Self::Disk => "disk",
             Self::Inodes => "inodes",
             Self::Output => "output",
+            Self::Journal => "journal",
         }
     }
 }

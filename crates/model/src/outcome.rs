@@ -19,6 +19,8 @@ pub enum Outcome {
     FileTooLarge,
     DiskFull,
     OutputLimit,
+    /// More happened than a journal may hold; nothing runs unrecorded.
+    JournalFull,
     /// Stopped by the user.
     Cancelled,
     /// The sandbox went away under the command.
@@ -39,6 +41,7 @@ impl Outcome {
             Self::FileTooLarge => "file_too_large",
             Self::DiskFull => "disk_full",
             Self::OutputLimit => "output_limit",
+            Self::JournalFull => "journal_full",
             Self::Cancelled => "cancelled",
             Self::RuntimeLost => "runtime_lost",
         }

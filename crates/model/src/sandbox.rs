@@ -71,6 +71,8 @@ pub enum EndReason {
     Removed,
     /// What runs in the background wrote more than its bound.
     DiskFull,
+    /// More happened in it than a journal may hold.
+    JournalFull,
     /// The sandbox died under its keeper.
     Died,
 }
@@ -87,6 +89,7 @@ impl EndReason {
             Self::Replaced => "replaced",
             Self::Removed => "removed",
             Self::DiskFull => "over its disk bound",
+            Self::JournalFull => "its journal was full",
             Self::Died => "died",
         }
     }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ByteText;
 use crate::journal::ProbeResult;
+use crate::observed::Observed;
 
 /// BOUND: the longest command line that a kernel takes, quoted.
 pub const MAX_PAYLOAD: usize = 4 << 20;
@@ -386,6 +387,8 @@ pub enum Notice {
     InputTaken { bytes: u64 },
     /// Something changed in a watched directory.
     Changed { name: ByteText, what: Changed },
+    /// What the kernel showed of the processes of this exec.
+    Observed(Observed),
 }
 
 /// How an exec ended.

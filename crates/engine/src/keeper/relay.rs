@@ -3,12 +3,15 @@
 use std::time::Instant;
 
 use ringfence_model::journal::Event;
+use ringfence_model::observed::Observed;
 use ringfence_model::outcome::Outcome;
 use ringfence_model::wire::{Exited, Flow, Kind, Notice, OutputMode, Reply, Request};
 
 use super::peer::{HIGH_WATER, LOW_WATER};
 use super::serve::Keeping;
 use crate::client::{ClientError, Message, Stream};
+use crate::clock::now_us;
+use crate::evidence;
 
 /// Where what belongs to a stream of the guest goes.
 pub(super) struct Route {
@@ -49,7 +52,7 @@ impl Keeping {
                 };
                 // A journal that takes no more is no reason to lose the workspace; the command is
                 // not run.
-                let recorded = self.journal.append(Event::Start {
+                let recorded = self.journal.append(Event::Command {
                     argv: exec.argv.clone(),
                 });
                 if recorded.and_then(|()| self.journal.flush()).is_err() {
@@ -105,6 +108,13 @@ impl Keeping {
 
     /// Passes on what the guest says.
     pub(super) fn route(&mut self, message: Message) -> Result<(), ClientError> {
+        let message = match message {
+            Message::Notice(_, Notice::Observed(observed)) => {
+                self.witness(observed);
+                return Ok(());
+            }
+            other => other,
+        };
         let guest = match &message {
             Message::Reply(guest, _) | Message::Notice(guest, _) | Message::Data(guest, _, _) => {
                 *guest
@@ -126,7 +136,8 @@ impl Keeping {
                         route.what = Streamed::Leftovers;
                         // It ended; a journal that cannot say so says nothing more at all.
                         let _ = self.journal.append(exit_event(exited));
-                        let _ = self.journal.flush();
+                        // What the caller is told of is on the disk.
+                        let _ = self.journal.sync();
                         self.last_used = Instant::now();
                     }
                     Notice::Gone => over = true,
@@ -149,6 +160,17 @@ impl Keeping {
             self.routes.remove(&guest);
         }
         Ok(())
+    }
+
+    /// Puts what was observed into the journal.
+    ///
+    /// INVARIANT: nothing goes on unrecorded: a journal that takes no more ends the execution.
+    fn witness(&mut self, observed: Observed) {
+        if let Ok(event) = evidence::event(observed)
+            && self.journal.append_observed(now_us(), event).is_err()
+        {
+            self.unrecorded = true;
+        }
     }
 
     /// Commands whose caller does not read wait; everybody else goes on.
@@ -195,7 +217,7 @@ fn exit_event(exited: &Exited) -> Event {
     } else {
         Outcome::Exited
     };
-    Event::Exit {
+    Event::CommandEnded {
         outcome,
         code: exited.code,
         signal: exited.signal,

@@ -69,6 +69,8 @@ pub struct Keeping {
     over: u32,
     directory: PathBuf,
     reached: Instant,
+    /// Something happened that the journal did not take.
+    pub(super) unrecorded: bool,
 }
 
 impl Keeping {
@@ -98,6 +100,7 @@ impl Keeping {
             over: 0,
             directory,
             reached: now,
+            unrecorded: false,
         }
     }
 
@@ -460,6 +463,9 @@ impl Keeping {
         if self.signals.take().is_some() {
             return Ok(Some(self.end(EndReason::Asked, None)));
         }
+        if self.unrecorded {
+            return Ok(Some(self.end(EndReason::JournalFull, None)));
+        }
         let used = self
             .peers
             .values()
@@ -501,7 +507,7 @@ impl Keeping {
             self.over += 1;
             if self.over >= OVER_LOOKS {
                 // It ends, whether that can be written down or not.
-                let _ = self.journal.append(Event::LimitHit { limit, detail });
+                let _ = self.journal.append(Event::Limit { limit, detail });
                 return Ok(Some(self.end(EndReason::DiskFull, None)));
             }
         }

@@ -226,6 +226,7 @@ fn in_words(outcome: Outcome) -> &'static str {
         Outcome::FileTooLarge => "met its limit of file size",
         Outcome::DiskFull => "was stopped at its disk limit, or the disk is full",
         Outcome::OutputLimit => "was stopped at its output limit",
+        Outcome::JournalFull => "was stopped when its journal was full",
         Outcome::Cancelled => "was stopped by you",
         Outcome::RuntimeLost => "was lost with its sandbox",
     }

@@ -1,17 +1,19 @@
 //! A command in a sandbox: on the execution that is there, or on one that is started for it.
 
 use ringfence_model::ByteText;
+use ringfence_model::observed::Observed;
 use ringfence_model::outcome::Outcome;
 use ringfence_model::sandbox::{EndReason, SandboxState};
 use ringfence_model::wire::{Exec, Leftovers, OutputMode, Stdin, WindowSize};
 
 use super::open::open_line;
 use super::{Host, room, seal};
-use crate::attend::{Attended, Console, Inputs, attend};
+use crate::attend::{Attended, Console, Inputs, Records, Witness, attend};
 use crate::client::ClientError;
 use crate::error::Error;
 use crate::fail;
 use crate::ids::SandboxId;
+use crate::journal::JournalError;
 use crate::keeper::Line;
 use crate::lock::FileLock;
 use crate::output::Spool;
@@ -223,8 +225,22 @@ fn run(
     let mut spool = Spool::ends_only();
     let left = LayerRecord::left(&host.store.stack(record.head)?, &limits);
     let mut disk = DiskWatch::new(&host.places(record.id).upper(), &left)?;
-    let attended = attend(line, exec, &limits, &mut spool, &mut disk, inputs, console)?;
+    let records = Records {
+        spool: &mut spool,
+        disk: &mut disk,
+        witness: &mut KeptElsewhere,
+    };
+    let attended = attend(line, exec, &limits, records, inputs, console)?;
     Ok((attended, spool))
+}
+
+/// The keeper has the journal of a sandbox, and passes nothing of it on.
+struct KeptElsewhere;
+
+impl Witness for KeptElsewhere {
+    fn observed(&mut self, _: Observed) -> Result<(), JournalError> {
+        Ok(())
+    }
 }
 
 /// Where a command starts: what is not absolute is meant from the workspace.

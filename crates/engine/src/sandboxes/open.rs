@@ -90,7 +90,10 @@ pub fn open_line(
                 let told = |ended: &Ended| {
                     matches!(
                         ended.reason,
-                        EndReason::Asked | EndReason::Idle | EndReason::DiskFull
+                        EndReason::Asked
+                            | EndReason::Idle
+                            | EndReason::DiskFull
+                            | EndReason::JournalFull
                     )
                 };
                 if let Some(ended) = record.detail.ended.filter(told) {

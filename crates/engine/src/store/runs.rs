@@ -507,6 +507,7 @@ mod tests {
             Outcome::FileTooLarge,
             Outcome::DiskFull,
             Outcome::OutputLimit,
+            Outcome::JournalFull,
             Outcome::Cancelled,
             Outcome::RuntimeLost,
         ] {

@@ -1,0 +1,111 @@
+//! What is known to have happened in a sandbox, put together from what was observed: as it comes
+//! during a run, or from a journal afterwards.
+
+use std::collections::BTreeMap;
+
+use ringfence_model::journal::{Event, Line};
+use ringfence_model::observed::{
+    Exec, ExecFailed, Exit, Observed, Program, Refused, Version, Write,
+};
+
+/// Everything that was observed, in order.
+///
+/// BOUND: what the journal may hold, and what of versions the guest may send.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    pub programs: BTreeMap<u32, Program>,
+    pub execs: BTreeMap<u64, Ran>,
+    pub failed: Vec<(i64, ExecFailed)>,
+    pub writes: Vec<(i64, Write)>,
+    /// Each with how many writes had been seen before it.
+    pub versions: Vec<(usize, Version)>,
+    pub refused: Vec<(i64, Refused)>,
+}
+
+/// How the journal says what was observed; versions of files are not in it.
+pub fn event(observed: Observed) -> Result<Event, Version> {
+    Ok(match observed {
+        Observed::Program(program) => Event::Program(program),
+        Observed::Exec(exec) => Event::Exec(exec),
+        Observed::ExecFailed(failed) => Event::ExecFailed(failed),
+        Observed::Exit(exit) => Event::Exit(exit),
+        Observed::Write(write) => Event::Write(write),
+        Observed::Refused(refused) => Event::Denial(refused),
+        Observed::Version(version) => return Err(version),
+    })
+}
+
+/// A program that ran.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    pub time_us: i64,
+    pub exec: Exec,
+    /// Absent where its process became another program, or lived until the end.
+    pub exit: Option<Exit>,
+}
+
+impl Evidence {
+    /// Takes a fact; gives the event that says it in the journal, where one does.
+    pub fn take(&mut self, time_us: i64, observed: Observed) -> Option<Event> {
+        match event(observed) {
+            Ok(event) => {
+                self.keep(time_us, &event);
+                Some(event)
+            }
+            Err(version) => {
+                self.versions.push((self.writes.len(), version));
+                None
+            }
+        }
+    }
+
+    /// The evidence that a journal holds.
+    pub fn of_journal(lines: &[Line]) -> Self {
+        let mut evidence = Self::default();
+        for line in lines {
+            evidence.keep(line.time_us, &line.event);
+        }
+        evidence
+    }
+
+    fn keep(&mut self, time_us: i64, event: &Event) {
+        match event {
+            Event::Program(program) => {
+                self.programs.insert(program.program, program.clone());
+            }
+            Event::Exec(exec) => {
+                let ran = Ran {
+                    time_us,
+                    exec: exec.clone(),
+                    exit: None,
+                };
+                self.execs.insert(exec.exec, ran);
+            }
+            Event::Exit(exit) => {
+                if let Some(ran) = self.execs.get_mut(&exit.exec) {
+                    ran.exit = Some(exit.clone());
+                }
+            }
+            Event::ExecFailed(failed) => self.failed.push((time_us, failed.clone())),
+            Event::Write(write) => self.writes.push((time_us, write.clone())),
+            Event::Denial(refused) => self.refused.push((time_us, refused.clone())),
+            _ => {}
+        }
+    }
+
+    /// An exec and those that led to it, nearest first.
+    pub fn lineage(&self, exec: u64) -> impl Iterator<Item = &Ran> {
+        let mut next = Some(exec);
+        std::iter::from_fn(move || {
+            let ran = self.execs.get(&next?)?;
+            // HOSTILE: numbers only ever grow; a journal that says otherwise must not be followed
+            // in circles.
+            next = ran
+                .exec
+                .replaces
+                .or(ran.exec.parent)
+                .filter(|&before| before < ran.exec.exec);
+            Some(ran)
+        })
+    }
+}
