@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use ringfence_jail::plan::Spec;
 use ringfence_model::ByteText;
-use ringfence_model::bundle::{Backend, Observation, PATCH};
+use ringfence_model::bundle::{Backend, PATCH};
 use ringfence_model::changes::ChangeSet;
 use ringfence_model::journal::Event;
 use ringfence_model::limits::{Grade, Limits};
@@ -47,6 +47,8 @@ pub use request::RunRequest;
 pub(crate) use request::{check_limits, check_variables, environment};
 pub use result::{OutputResult, RunResult, Seconds, why};
 
+/// What holds the sandboxes of runs.
+const BACKEND: &str = "native";
 /// The host name inside.
 pub(crate) const HOSTNAME: &str = "ringfence";
 
@@ -93,7 +95,7 @@ pub fn run(
     )?;
     require_hard(request, &sandbox)?;
     journal.append(Event::Enforced {
-        backend: "native".to_owned(),
+        backend: BACKEND.to_owned(),
         identity: workspace.identity().as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
     })?;
@@ -146,8 +148,7 @@ pub fn run(
     }
 
     steps.begin("stop", console)?;
-    let grades = sandbox.grades().to_vec();
-    let wall = sandbox.wall();
+    let backend = backend(&workspace, &sandbox, probed);
     sandbox.end().map_err(Error::Wait)?;
     drop(sandbox);
 
@@ -169,19 +170,6 @@ pub fn run(
     journal.flush()?;
     fail::point("run:ended");
     let bundle = home.bundle(id);
-    let facts = Facts {
-        policy: request.policy(&workspace.spec().inside),
-        base,
-        tree,
-        backend: Backend {
-            name: "native".to_owned(),
-            identity: workspace.identity().as_str().to_owned(),
-            limits: grades.clone(),
-            wall,
-            probes: probed as u64,
-            observation: Observation::Absent,
-        },
-    };
     let result = RunResult {
         run: id,
         name: request.name.clone(),
@@ -208,12 +196,18 @@ pub fn run(
         stdout: OutputResult::of(&spool, crate::client::Stream::Stdout, home.stdout_log(id)),
         stderr: OutputResult::of(&spool, crate::client::Stream::Stderr, home.stderr_log(id)),
         leftovers: attended.leftovers,
-        limits: grades,
+        limits: backend.limits.clone(),
         limit_hits: attended.hits,
-        wall,
+        wall: backend.wall,
         probes: probed,
         journal_head: journal.head().to_owned(),
         notes: notes(&workspace, status),
+    };
+    let facts = Facts {
+        policy: request.policy(&workspace.spec().inside),
+        base,
+        tree,
+        backend,
     };
     packing.finish(&result, facts, &patch, &journal, &key)?;
 
@@ -261,6 +255,18 @@ fn spec(workspace: &Workspace, limits: &Limits) -> Spec {
         workspace: workspace.spec().clone(),
         // BOUND: each temporary file system may hold half of the memory that the sandbox has.
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
+    }
+}
+
+/// Who holds the sandbox, and to what.
+fn backend(workspace: &Workspace, sandbox: &Sandbox, probes: usize) -> Backend {
+    Backend {
+        name: BACKEND.to_owned(),
+        identity: workspace.identity().as_str().to_owned(),
+        limits: sandbox.grades().to_vec(),
+        wall: sandbox.wall(),
+        probes: probes as u64,
+        observation: sandbox.observation(),
     }
 }
 

@@ -283,7 +283,7 @@ impl Found {
             Ok(files)
         });
         self.note("patch", checked, |files| {
-            format!("its {} files are those of the result", files.len())
+            format!("{} changes, those of the result", files.len())
         })
     }
 

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use crate::ByteText;
 use crate::changes::{Change, ChangeKind, FileMode};
 use crate::limits::{Graded, Limits};
-use crate::wire::Wall;
+use crate::wire::{Observation, Wall};
 
 /// The version of the formats in a bundle, all of them together.
 pub const SCHEMA: u32 = 1;
@@ -143,14 +143,6 @@ pub struct Backend {
     /// How many things were tried from inside before the start, all in vain.
     pub probes: u64,
     pub observation: Observation,
-}
-
-/// What was recorded of the processes inside, whether they wanted it or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Observation {
-    /// Only what the host itself did.
-    Absent,
 }
 
 /// What the folder would be with the patch applied.
