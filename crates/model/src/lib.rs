@@ -3,6 +3,8 @@
 
 pub mod bytes;
 pub mod changes;
+pub mod claim;
+pub mod flag;
 pub mod journal;
 pub mod limits;
 pub mod observed;
