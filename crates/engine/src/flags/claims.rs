@@ -231,10 +231,9 @@ fn commands(facts: &Facts<'_>, claim: &Claim, found: &mut Found) {
 /// where only a shell could tell what it is.
 fn simple(part: &str) -> Option<Vec<&str>> {
     let mut words = part.split_whitespace().skip_while(|word| {
-        let variable = word.split_once('=').is_some_and(|(name, _)| {
+        word.split_once('=').is_some_and(|(name, _)| {
             !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        });
-        variable
+        })
     });
     let first = words.next()?;
     if BUILTIN.contains(&first) || !is_plain(first) {
@@ -332,7 +331,8 @@ mod tests {
 
     #[test]
     fn tests_that_are_said_to_pass_must_have_run_and_passed() {
-        let cases: [(&[Run], &[&str]); 8] = [
+        type Cases<'a> = &'a [(&'a [Run], &'a [&'a str])];
+        let cases: Cases<'_> = &[
             (&[], &["serious claim_without_evidence"]),
             (
                 &[Run::new("sh -c x").exits(0)],
@@ -366,7 +366,7 @@ mod tests {
         for (runs, expected) in cases {
             let mut kinds = world(PASSED, runs, &[]).kinds(&[]);
             kinds.retain(|kind| kind.contains("claim"));
-            assert_eq!(kinds, expected, "{runs:?}");
+            assert_eq!(kinds, *expected, "{runs:?}");
         }
     }
 
@@ -403,7 +403,8 @@ mod tests {
 
     #[test]
     fn r23_files_that_differ_are_named() {
-        let cases: [(&str, &[(&str, &str)], usize); 9] = [
+        type Cases<'a> = &'a [(&'a str, &'a [(&'a str, &'a str)], usize)];
+        let cases: Cases<'_> = &[
             (r#"["a.py"]"#, &[("a.py", "modified")], 0),
             (
                 r#"["./a.py", "/workspace/b.py"]"#,
@@ -425,7 +426,7 @@ mod tests {
                 .iter()
                 .filter(|kind| kind.contains("claim_mismatch"))
                 .count();
-            assert_eq!(found, expected, "{files}: {kinds:?}");
+            assert_eq!(found, *expected, "{files}: {kinds:?}");
         }
         let claim = r#"{"changed_files": ["a.py", "sub/b.py"]}"#;
         let mut sub = world(

@@ -181,7 +181,7 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
             .evidence
             .lineage(ran.exec.exec)
             .skip(1)
-            .any(|above| is_builder(above));
+            .any(is_builder);
         let (severity, message) = match place {
             Place::Memory => (Severity::Warning, "a program ran that was in memory only"),
             Place::Thrown if !built => (

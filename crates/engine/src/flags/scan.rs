@@ -3,7 +3,7 @@
 //! HOSTILE: lines of files may look like headers. How many lines a hunk has is said by its header,
 //! and nothing within it is taken for anything else.
 
-use std::io::{self, BufRead, Read as _};
+use std::io::{self, BufRead};
 
 use ringfence_model::changes::Change;
 use ringfence_model::flag::{FlagKind, Severity};
@@ -148,6 +148,8 @@ fn hunk_of(header: &[u8]) -> Hunk {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::super::tests::change;
     use super::*;
 
