@@ -39,8 +39,8 @@ use ringfence_model::flag::{Evidence as Rests, Flag, FlagKind, MAX_EVIDENCE, Sev
 use crate::evidence::Evidence;
 
 pub use gather::{Gathered, gather};
-pub use programs::Known;
-pub use runners::{TestRun, test_runs};
+pub use programs::{Known, of_the_machine};
+pub use runners::{End, TestRun, test_runs};
 
 /// All that the rules look at.
 #[derive(Debug)]
@@ -76,21 +76,33 @@ const RULES: &[fn(&Facts<'_>, &mut Found)] = &[
     shape::look,
 ];
 
-/// Finds all flags, the worst first. The patch is the rendered change set.
-pub fn find(facts: &Facts<'_>, patch: impl BufRead) -> io::Result<Vec<Flag>> {
+/// What a look at a change set and its patch gives.
+#[derive(Debug)]
+pub struct Review {
+    /// The worst first.
+    pub flags: Vec<Flag>,
+    /// Lines added and removed of each change, as far as the patch was read.
+    pub lines: Vec<(u64, u64)>,
+}
+
+/// Finds all flags. The patch is the rendered change set.
+pub fn review(facts: &Facts<'_>, patch: impl BufRead) -> io::Result<Review> {
     let mut found = Found::default();
     for rule in RULES {
         rule(facts, &mut found);
     }
     let mut weakened = weakened::Weakened::default();
     let secrets = secrets::Secrets::new(facts.canary);
-    scan::read(patch, facts.changes, &mut found, |line, found| {
+    let lines = scan::read(patch, facts.changes, &mut found, |line, found| {
         weakened.line(line);
         secrets.line(line, found);
         hidden::line(line, found);
     })?;
     weakened.finish(facts.changes, &mut found);
-    Ok(found.finish())
+    Ok(Review {
+        flags: found.finish(),
+        lines,
+    })
 }
 
 /// Collects flags. What is the same but for its evidence is one flag.

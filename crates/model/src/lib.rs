@@ -10,6 +10,7 @@ pub mod limits;
 pub mod observed;
 pub mod outcome;
 pub mod sandbox;
+pub mod text;
 pub mod tools;
 pub mod wire;
 

@@ -1,21 +1,10 @@
 //! Text that a person does not see, or sees in another order, in added lines ("trojan source").
 
 use ringfence_model::flag::{FlagKind, Severity};
+use ringfence_model::text::{is_invisible, reorders};
 
 use super::scan::{Line, Sign};
 use super::{Found, line_of};
-
-/// Characters that put text into another order on the screen.
-pub(super) fn reorders(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Characters that take no room.
-pub(super) fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}' | '\u{2029}'
-        | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{e0000}'..='\u{e007f}')
-}
 
 pub(super) fn line(line: &Line<'_>, found: &mut Found) {
     if line.sign != Sign::Added || line.text.is_ascii() {

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringfence_model::ByteText;
 use ringfence_model::changes::ChangeKind;
 use ringfence_model::flag::{FlagKind, Severity};
+use ringfence_model::text::{hides, is_invisible};
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::MixedScript as _;
 
 use super::gather::above;
-use super::hidden::{is_invisible, reorders};
 use super::{Facts, Found, path, path_with};
 
 pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
@@ -99,7 +99,7 @@ impl<'a> Beside<'a> {
                 "a name that macOS and Windows take for that of another file beside it",
                 path_with(
                     whole,
-                    format!("beside `{}`", ByteText::from(other.as_slice())),
+                    format!("beside {}", ByteText::from(other.as_slice())),
                 ),
             );
         } else if let Some(other) = names.shapes.get(&shape(&text))
@@ -112,7 +112,7 @@ impl<'a> Beside<'a> {
                 "a name that looks like that of another file beside it",
                 path_with(
                     whole,
-                    format!("beside `{}`", ByteText::from(other.as_slice())),
+                    format!("beside {}", ByteText::from(other.as_slice())),
                 ),
             );
         }
@@ -154,7 +154,7 @@ fn looks_like_another(name: &[u8], whole: &ByteText, found: &mut Found) {
     if text.is_ascii() {
         return;
     }
-    if let Some(c) = text.chars().find(|c| reorders(*c) || is_invisible(*c)) {
+    if let Some(c) = text.chars().find(|c| hides(*c)) {
         let joiner = matches!(c, '\u{200c}' | '\u{200d}');
         let other = |c: char| !c.is_ascii() && !is_invisible(c);
         if !(joiner && text.chars().any(other)) {

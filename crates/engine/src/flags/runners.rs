@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use ringfence_model::ByteText;
+use ringfence_model::observed::Exit;
 
 use super::paths;
 use crate::evidence::{Evidence, Ran};
@@ -17,6 +18,8 @@ pub struct TestRun<'a> {
     pub ran: &'a Ran,
     /// Such as `cargo test`.
     pub runner: &'static str,
+    /// Of what its process became at last.
+    pub exit: Option<&'a Exit>,
     pub end: End,
 }
 
@@ -57,16 +60,18 @@ pub fn test_runs(evidence: &Evidence) -> Vec<TestRun<'_>> {
         while let Some(next) = became.get(&last).filter(|next| **next > last) {
             last = *next;
         }
-        let end = match evidence.execs[&last]
-            .exit
-            .as_ref()
-            .map(|e| (e.code, e.signal))
-        {
+        let exit = evidence.execs[&last].exit.as_ref();
+        let end = match exit.map(|e| (e.code, e.signal)) {
             Some((Some(0), None)) => End::Passed,
             Some((Some(_), _) | (_, Some(_))) => End::Failed,
             _ => End::Unknown,
         };
-        runs.push(TestRun { ran, runner, end });
+        runs.push(TestRun {
+            ran,
+            runner,
+            exit,
+            end,
+        });
     }
     runs
 }

@@ -43,14 +43,16 @@ struct Hunk {
     new_at: u64,
 }
 
-/// Reads a patch whose files are these changes, in this order.
+/// Reads a patch whose files are these changes, in this order; gives the lines added and removed of
+/// each one that was read to its end.
 pub(super) fn read(
     patch: impl BufRead,
     changes: &[Change],
     found: &mut Found,
     mut look: impl FnMut(&Line<'_>, &mut Found),
-) -> io::Result<()> {
+) -> io::Result<Vec<(u64, u64)>> {
     let mut patch = patch.take(SCANNED_BYTES);
+    let mut counts: Vec<(u64, u64)> = Vec::new();
     let mut text = Vec::new();
     let mut at = None;
     let mut hunk = Hunk::default();
@@ -64,24 +66,27 @@ pub(super) fn read(
         let line = text.strip_suffix(b"\n").unwrap_or(&text);
         if hunk.old == 0 && hunk.new == 0 {
             if line.starts_with(b"diff --git ") {
-                at = Some(at.map_or(0, |at: usize| at + 1));
+                at = Some(counts.len());
+                counts.push((0, 0));
             } else if let Some(header) = line.strip_prefix(b"@@ -") {
                 hunk = hunk_of(header);
             }
             continue;
         }
-        let Some(change) = at.and_then(|at| changes.get(at)) else {
+        let (Some(change), Some(count)) = (changes.get(at.unwrap_or(0)), counts.last_mut()) else {
             break;
         };
         let (sign, number) = match line.first() {
             Some(b'+') => {
                 hunk.new = hunk.new.saturating_sub(1);
                 hunk.new_at += 1;
+                count.0 += 1;
                 (Sign::Added, hunk.new_at - 1)
             }
             Some(b'-') => {
                 hunk.old = hunk.old.saturating_sub(1);
                 hunk.old_at += 1;
+                count.1 += 1;
                 (Sign::Removed, hunk.old_at - 1)
             }
             Some(b' ') => {
@@ -123,8 +128,9 @@ pub(super) fn read(
             at.and_then(|at| changes.get(at))
                 .and_then(|c| path(&c.path)),
         );
+        counts.pop();
     }
-    Ok(())
+    Ok(counts)
 }
 
 /// `1,3 +1,4 @@ …`; a count that is not said is one.

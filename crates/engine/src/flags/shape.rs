@@ -105,7 +105,7 @@ fn binary(change: &Change, found: &mut Found) {
 fn link(facts: &Facts<'_>, from: &ByteText, target: &[u8], found: &mut Found) {
     let shown = ByteText::from(&target[..target.len().min(200)]);
     let mut add = |severity, message: &str| {
-        let evidence = path_with(from, format!("leads to `{shown}`"));
+        let evidence = path_with(from, format!("leads to {shown}"));
         found.add(FlagKind::LinkLeavesTree, severity, message, evidence);
     };
     if target.starts_with(b"/") {

@@ -217,7 +217,7 @@ impl World {
             count("+"),
             lines.join("\n")
         );
-        find(&facts, patch.as_bytes()).unwrap()
+        review(&facts, patch.as_bytes()).unwrap().flags
     }
 
     /// The kinds, with the severity of each.

@@ -187,7 +187,7 @@ fn tests(change: &Change, seen: Option<&Seen>, found: &mut Found) {
             FlagKind::TestsDeleted,
             Severity::Serious,
             "a file of tests was given a name that no test has",
-            path_with(from, format!("now `{}`", change.path)),
+            path_with(from, format!("now {}", change.path)),
         ),
         ChangeKind::Modified | ChangeKind::Renamed { .. } if is_test => {
             let removed = change.binary || seen.is_some_and(|seen| seen.removed_lines > 0);
