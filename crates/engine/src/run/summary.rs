@@ -79,9 +79,9 @@ pub(super) fn write(result: &RunResult) -> String {
             .omitted
             .iter()
             .map(|o| {
-                let (size, files) = (HumanBytes(o.size), o.files);
+                let (size, files) = (HumanBytes(o.size), count(o.files, "file"));
                 let (path, why) = (code(&o.path), why(o.why));
-                format!("{path}: {why} ({size}, {files} files)")
+                format!("{path}: {why} ({size}, {files})")
             })
             .collect(),
     );
@@ -94,7 +94,11 @@ pub(super) fn write(result: &RunResult) -> String {
             .map(|l| format!("{}: {}", l.pid, code(&l.command)))
             .collect(),
     );
-    section(&mut text, "Notes", result.notes.iter().map(code).collect());
+    section(
+        &mut text,
+        "Notes",
+        result.notes.iter().map(|note| plain(note)).collect(),
+    );
     next(result, &mut text);
     text
 }
@@ -200,7 +204,7 @@ fn flags(flags: &[Flag], text: &mut String) {
 /// One piece of evidence in one line.
 fn rests_on(evidence: &Evidence) -> String {
     let with = |text: String, detail: &Option<String>| match detail {
-        Some(detail) => format!("{text}, {}", code(detail)),
+        Some(detail) => format!("{text}, {}", plain(detail)),
         None => text,
     };
     match evidence {
@@ -372,6 +376,16 @@ fn section(text: &mut String, title: &str, lines: Vec<String>) {
 fn words(argv: &[ByteText]) -> String {
     let words: Vec<String> = argv.iter().map(ByteText::to_text).collect();
     code(words.join(" "))
+}
+
+/// Words as they are where they are nothing but words, else a code span.
+fn plain(text: &str) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || " ,+".contains(c);
+    if text.chars().all(harmless) && text.len() < WIDTH {
+        text.to_owned()
+    } else {
+        code(text)
+    }
 }
 
 /// A code span that holds a text and nothing but it, on one line.
