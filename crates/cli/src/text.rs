@@ -1,9 +1,6 @@
 //! Text for terminals: nothing that comes out of a sandbox may move the cursor or change a title.
 
-/// What reorders or hides text on a screen.
-fn hides(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
-}
+use ringfence_model::text::hides;
 
 /// JSON that is the same to a program, and harmless to a terminal: `serde_json` escapes only the
 /// control characters of ASCII.

@@ -14,6 +14,7 @@ pub mod durable;
 pub mod error;
 pub mod evidence;
 pub mod fail;
+pub mod flags;
 pub mod git;
 pub mod guest;
 pub mod home;

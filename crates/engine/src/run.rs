@@ -8,8 +8,12 @@
 //! says `running` and a lock that nobody holds: the next command calls that run `lost`, and its
 //! layer is still there.
 
+mod claim;
+mod observed;
 mod request;
 mod result;
+mod review;
+mod summary;
 
 use std::fs;
 use std::io::Write as _;
@@ -42,6 +46,7 @@ use crate::store::{Driver, FinishedRun, NewRun, Store};
 use crate::watch::DiskWatch;
 use crate::workspace::{Folder, Workspace, open_folder};
 
+pub use observed::{Denied, Observations, TestResult, TestSeen, Times};
 pub use request::RunRequest;
 pub(crate) use request::{check_limits, check_variables, environment};
 pub use result::{OutputResult, RunResult, Seconds, why};
@@ -136,6 +141,8 @@ pub fn run(
         console,
     )?;
     drop(reserve);
+    let claimed = claim::read(sandbox.client(), &request.environment(), &mut recorder)?;
+    let evidence = recorder.evidence;
     for (limit, detail) in &attended.hits {
         journal.append(Event::Limit {
             limit: *limit,
@@ -169,6 +176,17 @@ pub fn run(
 
     steps.begin("pack", console)?;
     let status = status(&attended, &set);
+    let left = review::Left {
+        workspace: &workspace,
+        sources: &sources,
+        set: &set,
+        stats: &stats,
+        patch: &bundle.join(PATCH),
+        evidence: &evidence,
+        claimed: &claimed,
+        succeeded: attended.outcome == Outcome::Exited && attended.code == Some(0),
+    };
+    let review = review::review(home, store, &left)?;
     journal.append(Event::End { status })?;
     journal.flush()?;
     let result = RunResult {
@@ -203,6 +221,10 @@ pub fn run(
         probes: probed,
         journal_head: journal.head().to_owned(),
         notes: notes(&workspace, status),
+        line_counts: review.lines,
+        claimed: claimed.unwrap_or_default(),
+        observed: Observations::of(&evidence),
+        flags: review.flags,
     };
     let json = durable::write_file(&bundle.join(RESULT), &result.to_json(), Existing::Refuse)?;
     let summary = durable::write_file(
@@ -221,6 +243,7 @@ pub fn run(
     )?;
 
     steps.begin("hold", console)?;
+    review::note(store, &workspace, &evidence)?;
     store.finish_run(id, &result.finished(now_us()))?;
     undo.disarm();
     drop(lock);

@@ -3,11 +3,14 @@
 
 pub mod bytes;
 pub mod changes;
+pub mod claim;
+pub mod flag;
 pub mod journal;
 pub mod limits;
 pub mod observed;
 pub mod outcome;
 pub mod sandbox;
+pub mod text;
 pub mod tools;
 pub mod wire;
 

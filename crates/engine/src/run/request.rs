@@ -6,6 +6,7 @@ use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
 use ringfence_model::wire::WindowSize;
 
+use super::claim;
 use crate::error::Error;
 use crate::workspace::{self, View};
 
@@ -46,7 +47,12 @@ impl RunRequest {
     }
 
     pub(super) fn environment(&self) -> Vec<(ByteText, ByteText)> {
-        environment(&self.env)
+        let mut env = environment(&self.env);
+        let name = ByteText::from(claim::VARIABLE);
+        if !env.iter().any(|(key, _)| *key == name) {
+            env.push((name, claim::PATH.into()));
+        }
+        env
     }
 }
 
