@@ -5,6 +5,7 @@ pub mod diff;
 pub mod doctor;
 pub mod gc;
 pub mod keep;
+pub mod key;
 mod limits;
 pub mod list;
 pub mod logs;
@@ -13,6 +14,7 @@ pub mod run;
 pub mod sandbox;
 pub mod show;
 pub mod status;
+pub mod verify;
 
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;

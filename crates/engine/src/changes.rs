@@ -41,10 +41,12 @@ use ringfence_model::ByteText;
 use ringfence_model::changes::{Change, ChangeKind, ChangeSet, ObjectHash, WhyOmitted};
 
 pub use between::between;
+pub(crate) use binary::read_literal;
 pub use error::ChangesError;
 pub use handle::Started;
 pub use measure::{Inodes, Usage, measure, measure_apart};
 pub(crate) use oid::BlobHasher;
+pub(crate) use patch::quoted;
 pub use peek::{names_left, new_bytes, old_bytes};
 pub use remove::remove_tree;
 

@@ -17,6 +17,7 @@ use crate::home::HomeError;
 use crate::ids::IdError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
+use crate::keys::KeyError;
 use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
@@ -92,6 +93,18 @@ pub enum Error {
     Mirror(#[from] MirrorError),
     #[error(transparent)]
     Base(#[from] BaseError),
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(
+        "`{file}` would have {bytes} bytes, and {most} are the most that a bundle may hold of it"
+    )]
+    FileOfBundleTooLarge {
+        file: &'static str,
+        bytes: u64,
+        most: u64,
+    },
+    #[error("there is no bundle `{}`", .0.display())]
+    NoBundle(PathBuf),
     #[error("there is no folder `{}`", .0.display())]
     NoFolder(PathBuf),
     #[error("cannot open the folder `{}`", path.display())]
@@ -240,7 +253,7 @@ impl Error {
     /// Whose move it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoFolder(_) | Self::NotKept { .. } => ErrorKind::NotFound,
+            Self::NoFolder(_) | Self::NoBundle(_) | Self::NotKept { .. } => ErrorKind::NotFound,
             Self::SandboxBusy(_)
             | Self::NotStill(_)
             | Self::UsedAgain(_)
@@ -279,6 +292,8 @@ impl Error {
                 ErrorKind::Invalid
             }
             Self::LimitNotHard { .. } | Self::OverBound { .. } => ErrorKind::Denied,
+            Self::Key(error) => key_kind(error),
+            Self::FileOfBundleTooLarge { .. } => ErrorKind::Denied,
             Self::Home(_)
             | Self::Sandbox(_)
             | Self::MakeWorkspace { .. }
@@ -330,6 +345,10 @@ impl Error {
                 "say what to run after `--`; `ringfence run --shell` and `ringfence sandbox shell` open a shell"
             }
             Self::TooLittleMemory { .. } => "sizes are in bytes unless a unit follows: `512M`",
+            Self::Key(KeyError::Readable { .. }) => {
+                "others may know this key: `chmod go-rwx` keeps it, removing it makes another one"
+            }
+            Self::Key(KeyError::NotTrusted(_)) => "`ringfence key list` shows those that are",
             Self::NoFolder(_) => "give an existing folder with `--repo`",
             Self::FolderHoldsHome { .. } => {
                 "set `RINGFENCE_HOME` to a directory outside of the folder"
@@ -402,6 +421,15 @@ fn store_kind(error: &StoreError) -> ErrorKind {
         StoreError::NameTaken { .. }
         | StoreError::NotRunning { .. }
         | StoreError::SourceInUse { .. } => ErrorKind::Conflict,
+        _ => ErrorKind::Unavailable,
+    }
+}
+
+fn key_kind(error: &KeyError) -> ErrorKind {
+    match error {
+        KeyError::BadName(_) | KeyError::Parse { .. } => ErrorKind::Invalid,
+        KeyError::NameTaken(_) => ErrorKind::Conflict,
+        KeyError::NotTrusted(_) => ErrorKind::NotFound,
         _ => ErrorKind::Unavailable,
     }
 }

@@ -183,6 +183,11 @@ impl JournalFile {
         self.chain.head()
     }
 
+    /// How many lines there are.
+    pub fn lines(&self) -> u64 {
+        self.chain.lines()
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

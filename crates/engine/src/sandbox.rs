@@ -50,6 +50,7 @@ pub struct Sandbox {
     cgroup: Option<Cgroup>,
     grades: Vec<Graded>,
     wall: Wall,
+    observation: Observation,
     inside: String,
 }
 
@@ -118,6 +119,7 @@ impl Sandbox {
             cgroup,
             grades,
             wall,
+            observation,
             inside,
         })
     }
@@ -168,6 +170,11 @@ impl Sandbox {
         } else {
             Err(SandboxError::NotProven { failed })
         }
+    }
+
+    /// What is recorded of the processes inside, whether they want it or not.
+    pub fn observation(&self) -> Observation {
+        self.observation
     }
 
     /// How firmly each limit holds here.

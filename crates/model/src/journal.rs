@@ -123,6 +123,11 @@ impl Chain {
     pub fn head(&self) -> &str {
         &self.head
     }
+
+    /// How many lines there are.
+    pub fn lines(&self) -> u64 {
+        self.sequence
+    }
 }
 
 /// Where a chain breaks.

@@ -1,6 +1,7 @@
 //! Nouns, rules and formats. No IO, no clock, no async, no unsafe: everything here is a plain
 //! function over plain data, so that each rule can be tested as a table.
 
+pub mod bundle;
 pub mod bytes;
 pub mod changes;
 pub mod claim;
@@ -10,6 +11,7 @@ pub mod limits;
 pub mod observed;
 pub mod outcome;
 pub mod sandbox;
+pub mod strict;
 pub mod text;
 pub mod tools;
 pub mod wire;

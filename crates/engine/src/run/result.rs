@@ -97,13 +97,13 @@ impl OutputResult {
 }
 
 impl RunResult {
-    pub(super) fn to_json(&self) -> Vec<u8> {
+    pub(crate) fn to_json(&self) -> Vec<u8> {
         let mut json = serde_json::to_vec_pretty(self).expect("plain data always serialises");
         json.push(b'\n');
         json
     }
 
-    pub(super) fn finished(&self, ended_us: i64) -> FinishedRun {
+    pub(crate) fn finished(&self, ended_us: i64) -> FinishedRun {
         FinishedRun {
             status: self.status,
             outcome: Some(self.outcome),
