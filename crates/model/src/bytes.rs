@@ -81,6 +81,19 @@ impl<'de> Deserialize<'de> for ByteText {
     }
 }
 
+/// What is more than text to somebody: control characters, what ends a line for some readers, and
+/// what reorders or hides text on a screen.
+pub fn misleads(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
+}
+
 /// Git's C-style quoting of a whole byte string, quotation marks included.
 pub fn quote(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 2);
