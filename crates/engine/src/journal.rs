@@ -101,8 +101,8 @@ enum Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Whole,
-    /// A write or a sync failed: a part of a line may be in the file, or the kernel may have dropped
-    /// what it could not write. Nothing may follow, and no later sync may be believed.
+    /// A part of a line is in the file, or a sync failed and the kernel may have dropped what it
+    /// could not write. Nothing may follow, and no later sync may be believed.
     Broken,
 }
 
@@ -172,14 +172,18 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Hands all lines to the kernel.
+    /// Hands all lines to the kernel. What does not fit is kept, and can be tried again.
     pub fn flush(&mut self) -> Result<(), JournalError> {
         self.check_whole()?;
         if self.buffer.is_empty() {
             return Ok(());
         }
         if let Err(source) = self.file.write_all(&self.buffer) {
-            self.state = State::Broken;
+            // Half a line is taken back: on a disk that has room again, all goes on.
+            let written = self.length - self.buffer.len() as u64;
+            if self.file.set_len(written).is_err() {
+                self.state = State::Broken;
+            }
             return Err(JournalError::Write {
                 path: self.path.clone(),
                 source,
@@ -318,6 +322,29 @@ mod tests {
             journal.append(event("two")),
             Err(JournalError::Poisoned { .. })
         ));
+    }
+
+    #[test]
+    fn what_did_not_fit_is_written_later() {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("audit.jsonl");
+        let mut journal = JournalFile::create(&path).unwrap();
+        journal.append(event(&"one".repeat(9000))).unwrap();
+        // A file that has room for some pages of it and then for nothing.
+        let full = memfd_create("full", MemfdFlags::ALLOW_SEALING)
+            .map(File::from)
+            .unwrap();
+        full.set_len(8192).unwrap();
+        fcntl_add_seals(&full, SealFlags::GROW).unwrap();
+        let roomy = std::mem::replace(&mut journal.file, full);
+        assert!(matches!(journal.flush(), Err(JournalError::Write { .. })));
+        assert_eq!(journal.file.metadata().unwrap().len(), 0);
+        journal.file = roomy;
+        journal.append(event("two")).unwrap();
+        journal.sync().unwrap();
+        assert_eq!(read(&path).unwrap().lines.len(), 2);
     }
 
     #[test]

@@ -242,6 +242,11 @@ impl Witness for Recorder<'_> {
             None => Ok(()),
         }
     }
+
+    fn idle(&mut self) {
+        // A disk that is full now may have room when it must have.
+        let _ = self.journal.flush();
+    }
 }
 
 /// The row of a run that begins.

@@ -14,6 +14,7 @@ use crate::ByteText;
 use crate::limits::{Graded, Limit};
 use crate::observed::{Exec, ExecFailed, Exit, Program, Refused, Write};
 use crate::outcome::{Outcome, RunStatus};
+use crate::sandbox::EndReason;
 
 /// The hash that the first line names as its predecessor.
 pub const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -79,6 +80,8 @@ pub enum Event {
         omitted: u64,
         patch_sha256: String,
     },
+    /// An execution of a sandbox that lasts is over.
+    ExecutionEnded { reason: EndReason, processes: u64 },
     /// The run is over.
     End { status: RunStatus },
 }
