@@ -1,5 +1,9 @@
 //! Text for terminals: nothing that comes out of a sandbox may move the cursor or change a title.
 
+mod argument;
+
+pub use argument::{argument, arguments};
+
 use ringfence_model::bytes::misleads;
 
 /// JSON that is the same to a program, and harmless to a terminal: `serde_json` escapes only the

@@ -17,7 +17,7 @@ use crate::store::{RunRecord, Store};
 use crate::workspace::Workspace;
 
 /// BOUND: a result lists every changed path; a million of them is 200 MB.
-const RESULT_BYTES: u64 = 256 << 20;
+pub(crate) const RESULT_BYTES: u64 = 256 << 20;
 
 /// The result of a run that was packed.
 pub fn result(home: &Home, run: &RunRecord) -> Result<Option<RunResult>, Error> {

@@ -15,6 +15,7 @@ use ringfence_model::journal::{Chain, ChainError, Event};
 use rustix::fs::{Mode, OFlags};
 
 pub use read::{Journal, read};
+pub(crate) use read::{LoadError, load, load_file};
 
 use crate::clock::now_us;
 use crate::durable::{self, DurableError};

@@ -44,6 +44,7 @@ use crate::workspace::{Folder, Workspace, open_folder};
 
 pub use request::RunRequest;
 pub(crate) use request::{check_limits, check_variables, environment};
+pub(crate) use result::JOURNAL_HEAD;
 pub use result::{OutputResult, RunResult, Seconds, why};
 
 /// The files of a bundle.
@@ -51,6 +52,7 @@ pub const PATCH: &str = "changes.patch";
 pub const RESULT: &str = "result.json";
 pub const JOURNAL: &str = "audit.jsonl";
 pub const SUMMARY: &str = "summary.md";
+pub const MANIFEST: &str = "manifest.json";
 
 /// The host name inside.
 pub(crate) const HOSTNAME: &str = "ringfence";

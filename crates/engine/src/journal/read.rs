@@ -35,7 +35,7 @@ pub fn read(path: &Path) -> Result<Journal, JournalError> {
 }
 
 /// The bytes of a journal, unchecked.
-fn load(path: &Path) -> Result<Vec<u8>, JournalError> {
+pub(crate) fn load(path: &Path) -> Result<Vec<u8>, JournalError> {
     let path = path.to_owned();
     load_file(&path, MAX_JOURNAL_BYTES).map_err(|error| match error {
         LoadError::Read(source) => JournalError::Read { path, source },
@@ -46,7 +46,7 @@ fn load(path: &Path) -> Result<Vec<u8>, JournalError> {
 
 /// Why there is no content.
 #[derive(Debug)]
-enum LoadError {
+pub(crate) enum LoadError {
     Read(io::Error),
     NotAFile,
     TooLarge { bytes: u64 },
@@ -54,7 +54,7 @@ enum LoadError {
 
 /// The content of a regular file that is not larger than this. A link is not followed, and a FIFO
 /// is not waited for.
-fn load_file(path: &Path, most_bytes: u64) -> Result<Vec<u8>, LoadError> {
+pub(crate) fn load_file(path: &Path, most_bytes: u64) -> Result<Vec<u8>, LoadError> {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())
