@@ -17,3 +17,6 @@ pub use find::{Found, Head, Kept, Life, Subject, at_path, find, names_a_path};
 pub use follow::{Fault, Followed, follow};
 pub use story::{Ending, Story, Used};
 pub use tree::{Branch, Tree, Twig};
+
+#[cfg(test)]
+mod tests;

@@ -235,7 +235,7 @@ fn report(kept: &Kept, followed: &Followed) -> bool {
             words::fault(fault)
         );
         eprintln!(
-            "note: what is told is what the {} before tell; `ringfence audit verify` says more",
+            "note: what is told is what its first {} tell",
             words::count(followed.lines, "line")
         );
         return true;

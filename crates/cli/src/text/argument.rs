@@ -8,6 +8,9 @@ use ringfence_model::bytes::misleads;
 ///
 /// HOSTILE: an agent chose it; nothing of it reaches a terminal as anything but visible text.
 pub fn argument(word: &ByteText) -> String {
+    if let Some((shown, _)) = word.as_bytes().split_at_checked(LINE) {
+        return escaped(shown) + "…";
+    }
     let text = std::str::from_utf8(word.as_bytes());
     match text {
         Ok(text) if !text.is_empty() && text.chars().all(is_plain) => text.to_owned(),
@@ -16,9 +19,24 @@ pub fn argument(word: &ByteText) -> String {
     }
 }
 
-/// All words of a command line.
+/// BOUND: bytes of a word, and of a line before another word, that are shown; every page cuts far
+/// below.
+const LINE: usize = 16 << 10;
+
+/// The words of a command line.
 pub fn arguments(words: &[ByteText]) -> String {
-    words.iter().map(argument).collect::<Vec<_>>().join(" ")
+    let mut line = String::new();
+    for word in words {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        if line.len() > LINE {
+            line.push('…');
+            break;
+        }
+        line.push_str(&argument(word));
+    }
+    line
 }
 
 fn is_plain(c: char) -> bool {
@@ -92,6 +110,15 @@ mod tests {
         ] {
             assert_eq!(argument(&word.into()), shown);
         }
+    }
+
+    #[test]
+    fn a_line_is_not_longer_than_anybody_reads() {
+        let words = vec![ByteText::from("word"); 100_000];
+        let line = arguments(&words);
+        assert!(line.len() < 2 * LINE && line.ends_with(" word …"));
+        let word = argument(&ByteText(b"\n".repeat(1 << 20)));
+        assert!(word.len() < 3 * LINE && word.ends_with("\\n'…"));
     }
 
     #[test]

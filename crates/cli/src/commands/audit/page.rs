@@ -151,3 +151,269 @@ fn rails(branch: &Branch<'_, '_>) -> String {
     });
     drawn
 }
+
+#[cfg(test)]
+mod tests {
+    use ringfence_engine::audit::{Life, Tree};
+    use ringfence_model::ByteText;
+    use ringfence_model::bytes::misleads;
+    use ringfence_model::limits::Limit;
+    use ringfence_model::observed::{Cut, Exec, ExecFailed, Exit, Refused, Write, Wrote};
+
+    use super::*;
+
+    fn exec(number: u64, argv: Vec<ByteText>) -> Exec {
+        Exec {
+            exec: number,
+            pid: 7,
+            started: 1,
+            parent: number.checked_sub(1),
+            parent_pid: 1,
+            replaces: None,
+            program: 1,
+            exe: "/usr/bin/dash".into(),
+            asked: None,
+            argv,
+            argv_cut: None,
+            cwd: "/".into(),
+            verified: true,
+        }
+    }
+
+    fn story(events: Vec<Event>) -> Story {
+        let line = |(number, event)| Line {
+            sequence: number as u64,
+            time_us: 5_000_000 + number as i64 * 2000,
+            previous: String::new(),
+            event,
+        };
+        let lines = events.into_iter().enumerate().map(line).collect();
+        Story::of(lines, Life::Over)
+    }
+
+    fn table(page: &Page<'_>, filter: &Filter) -> Vec<String> {
+        let lines = page.story.lines.iter();
+        lines.filter_map(|line| page.row(line, filter)).collect()
+    }
+
+    fn tree(page: &Page<'_>, filter: &Filter) -> Vec<String> {
+        let mut drawn = Vec::new();
+        let walked: Result<(), ()> = Tree::of(page.story, filter).walk(|branch| {
+            drawn.push(page.branch(branch));
+            Ok(())
+        });
+        walked.unwrap();
+        drawn
+    }
+
+    /// The usual, in the order in which it happens.
+    fn usual() -> Story {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).into()).collect();
+        story(vec![
+            Event::Command {
+                argv: words(&["sh", "-c", "make; git"]),
+            },
+            Event::Exec(exec(1, words(&["sh", "-c", "make; git"]))),
+            Event::Exec(Exec {
+                exe: "/workspace/make".into(),
+                ..exec(2, words(&["make", "test"]))
+            }),
+            Event::ExecFailed(ExecFailed {
+                by: Some(2),
+                pid: 9,
+                asked: "/opt/cc".into(),
+                argv: words(&["cc", "-c", "it's"]),
+                argv_cut: None,
+                cwd: "/".into(),
+                errno: 2,
+            }),
+            Event::Exit(Exit {
+                exec: 2,
+                code: None,
+                signal: Some(11),
+                duration_us: 1_234_567,
+                cpu_us: None,
+                peak_bytes: None,
+            }),
+            Event::Exec(Exec {
+                replaces: Some(1),
+                verified: false,
+                argv_cut: Some(Cut {
+                    bytes: 2 << 20,
+                    sha256: String::new(),
+                }),
+                exe: "/memfd:x (deleted)".into(),
+                ..exec(3, words(&["git", "status"]))
+            }),
+            Event::Write(Write {
+                exec: Some(3),
+                pid: 7,
+                path: "b c".into(),
+                what: Wrote::Renamed { from: "a".into() },
+            }),
+            Event::Denial(Refused {
+                pid: 7,
+                operation: "execveat".to_owned(),
+                reason: "cannot be observed".to_owned(),
+            }),
+            Event::Limit {
+                limit: Limit::OpenFiles,
+                detail: "8192".to_owned(),
+            },
+        ])
+    }
+
+    #[test]
+    fn a_table_says_who_did_what_and_how_it_ended() {
+        let story = usual();
+        let page = Page {
+            story: &story,
+            width: 200,
+        };
+        assert_eq!(
+            table(&page, &Filter::default()),
+            [
+                "    0.000  -- command: sh -c 'make; git'",
+                "    0.002  1          became 3            8 ms  command           [dash] sh -c 'make; git'",
+                "    0.004  2          SIGSEGV            1.2 s  1 dash            [/workspace/make] make test",
+                "    0.006  pid 9      not found                 2 make            /opt/cc -c $'it\\'s'",
+                "    0.010  3          no end seen               1 dash            (as asked, not verified) ['/memfd:x (deleted)'] (2.0 MiB of arguments) git status",
+                "    0.014  pid 7      denied                                      execveat: cannot be observed",
+                "    0.016  -- limit of open files met: 8192",
+            ]
+        );
+        let mut writes = Filter::matching("").unwrap();
+        writes.writes = true;
+        let rows: Vec<String> = story
+            .lines
+            .iter()
+            .filter(|line| writes.wants(&story, &line.event))
+            .filter_map(|line| page.row(line, &writes))
+            .collect();
+        assert_eq!(
+            rows,
+            ["    0.012  3          renamed                   'memfd:x (delet…  'b c' (was a)"]
+        );
+    }
+
+    #[test]
+    fn a_tree_shows_who_started_whom() {
+        let story = usual();
+        let page = Page {
+            story: &story,
+            width: 200,
+        };
+        assert_eq!(
+            tree(&page, &Filter::default()),
+            [
+                "1 (became 3, 8 ms) [dash] sh -c 'make; git'",
+                "├─ 2 (SIGSEGV, 1.2 s) [/workspace/make] make test",
+                "│  └─ ! not found: /opt/cc -c $'it\\'s'",
+                "└⇒ 3 (no end seen) (as asked, not verified) ['/memfd:x (deleted)'] (2.0 MiB of arguments) git status",
+                "   └─ ! denied: execveat: cannot be observed",
+            ]
+        );
+    }
+
+    /// HOSTILE: bytes that an agent may choose for an argument, a path or a name.
+    fn hostile() -> Vec<ByteText> {
+        let mut words: Vec<ByteText> = [
+            &b"\x1b[2J\x1b]0;title\x07"[..],
+            b"a\nb\r\nc",
+            "\u{202e}gnp.exe\u{2066}".as_bytes(),
+            "\u{2028}\u{2029}\u{85}\u{9b}31m".as_bytes(),
+            b"\xff\xfe\xed\xa0\x80",
+            b"",
+            "\u{200b}\u{feff}\u{e0041}".as_bytes(),
+        ]
+        .map(ByteText::from)
+        .to_vec();
+        words.push(ByteText(b"\x1b\n x'\\".repeat(17_000)));
+        words
+    }
+
+    #[test]
+    fn nothing_an_agent_chose_breaks_a_line_or_moves_the_cursor() {
+        let mut events = Vec::new();
+        for (number, word) in (1..).zip(hostile()) {
+            let text = String::from_utf8_lossy(word.as_bytes()).into_owned();
+            let mut list = vec![word.clone()];
+            list.extend(hostile());
+            events.extend([
+                Event::Task {
+                    run: text.clone(),
+                    argv: list.clone(),
+                    folder: word.clone(),
+                    version: text.clone(),
+                },
+                Event::Command { argv: list.clone() },
+                Event::Exec(Exec {
+                    exe: word.clone(),
+                    asked: Some(word.clone()),
+                    ..exec(number, list.clone())
+                }),
+                Event::ExecFailed(ExecFailed {
+                    by: Some(number),
+                    pid: 1,
+                    asked: word.clone(),
+                    argv: list.clone(),
+                    argv_cut: None,
+                    cwd: word.clone(),
+                    errno: 99,
+                }),
+                Event::Write(Write {
+                    exec: Some(number),
+                    pid: 1,
+                    path: word.clone(),
+                    what: Wrote::Linked { to: word.clone() },
+                }),
+                Event::Denial(Refused {
+                    pid: 1,
+                    operation: text.clone(),
+                    reason: text.clone(),
+                }),
+                Event::Limit {
+                    limit: Limit::Disk,
+                    detail: text,
+                },
+            ]);
+        }
+        let story = story(events);
+        let mut writes = Filter::matching("").unwrap();
+        writes.writes = true;
+        for width in [1, 20, 80, 4096] {
+            let page = Page {
+                story: &story,
+                width,
+            };
+            let mut rows = table(&page, &Filter::default());
+            rows.extend(table(&page, &writes));
+            rows.extend(tree(&page, &Filter::default()));
+            rows.extend(tree(&page, &writes));
+            assert!(rows.len() > 80);
+            for row in rows {
+                assert!(!row.chars().any(misleads), "{row:?}");
+                assert!(row.chars().count() <= width, "{width}: {row:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_deep_tree_is_not_drawn_off_the_page() {
+        let deep = 2000;
+        let events = (1..=deep).map(|number| Event::Exec(exec(number, vec!["dash".into()])));
+        let story = story(events.collect());
+        let page = Page {
+            story: &story,
+            width: 120,
+        };
+        let drawn = tree(&page, &Filter::default());
+        assert_eq!(drawn.len(), deep as usize);
+        assert!(
+            drawn[24].ends_with("└─ 25 (no end seen) dash"),
+            "{}",
+            drawn[24]
+        );
+        assert_eq!(drawn[25], "[25 levels down] 26 (no end seen) dash");
+    }
+}

@@ -101,13 +101,14 @@ fn json(kept: &Kept, followed: &Followed) -> String {
 
 fn sentences(kept: &Kept, followed: &Followed) -> String {
     let path = clean(&kept.path.display().to_string());
-    let lines = words::count(followed.lines, "line");
     if let Some(fault) = &followed.fault {
         return format!(
-            "NOT WHOLE: {path}\n  {}\n  {lines} before that hold",
-            words::fault(fault)
+            "NOT WHOLE: {path}\n  {}\n  the chain holds up to line {}",
+            words::fault(fault),
+            fault.line() - 1
         );
     }
+    let lines = words::count(followed.lines, "line");
     let mut said = format!(
         "whole: {path}\n  {lines}, {} bytes, head {}",
         followed.bytes, followed.head

@@ -122,17 +122,13 @@ pub fn ran(exec: &Exec) -> String {
     if !exec.verified {
         line.push_str("(as asked, not verified) ");
     }
-    if exec.argv.first().map(last) != Some(last(&exec.exe)) {
-        let known = ["/usr/", "/bin/", "/sbin/", "/lib"];
-        let own = known
-            .iter()
-            .any(|top| exec.exe.as_bytes().starts_with(top.as_bytes()));
-        let shown = if own {
-            name(&exec.exe)
-        } else {
-            argument(&exec.exe)
-        };
-        line.push_str(&format!("[{shown}] "));
+    let first = exec.argv.first();
+    if is_of_the_host(&exec.exe) {
+        if first.map(last) != Some(last(&exec.exe)) {
+            line.push_str(&format!("[{}] ", name(&exec.exe)));
+        }
+    } else if first != Some(&exec.exe) {
+        line.push_str(&format!("[{}] ", argument(&exec.exe)));
     }
     if let Some(cut) = &exec.argv_cut {
         line.push_str(&format!("({} of arguments) ", HumanBytes(cut.bytes)));
@@ -141,12 +137,28 @@ pub fn ran(exec: &Exec) -> String {
     line
 }
 
+/// Whether a program lies where an agent cannot write, so that its name says enough.
+fn is_of_the_host(exe: &ByteText) -> bool {
+    [
+        "/usr/",
+        "/bin/",
+        "/sbin/",
+        "/lib",
+        "/nix/store/",
+        "/gnu/store/",
+    ]
+    .iter()
+    .any(|top| exe.as_bytes().starts_with(top.as_bytes()))
+}
+
 /// What did not run.
 pub fn tried(failed: &ExecFailed) -> String {
     let mut line = argument(&failed.asked);
-    for word in failed.argv.iter().skip(1) {
+    if let [_, rest @ ..] = &failed.argv[..]
+        && !rest.is_empty()
+    {
         line.push(' ');
-        line.push_str(&argument(word));
+        line.push_str(&arguments(rest));
     }
     line
 }
