@@ -40,6 +40,8 @@ mod status;
 mod store;
 #[path = "figures/table.rs"]
 mod table;
+#[path = "figures/verify.rs"]
+mod verify;
 
 use std::process::ExitCode;
 
@@ -65,6 +67,7 @@ const FIGURES: &[Figure] = &[
     ("store", store::measure),
     ("status", status::measure),
     ("keeper", keeper::measure),
+    ("verify", verify::measure),
 ];
 
 /// What was typed.
