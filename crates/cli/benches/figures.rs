@@ -24,6 +24,8 @@ mod fork;
 mod keeper;
 #[path = "figures/lasting.rs"]
 mod lasting;
+#[path = "figures/observe.rs"]
+mod observe;
 #[path = "figures/patch.rs"]
 mod patch;
 #[path = "figures/peers.rs"]
@@ -68,6 +70,7 @@ const FIGURES: &[Figure] = &[
     ("status", status::measure),
     ("keeper", keeper::measure),
     ("verify", verify::measure),
+    ("observe", observe::measure),
 ];
 
 /// What was typed.

@@ -52,7 +52,9 @@ fn text(path: &Path) -> &str {
 /// The bundle of a run that has just been made.
 fn bundle(env: &Sandboxed, fixture: &Fixture, shell: &str) -> Result<PathBuf> {
     let result = env.run_with(fixture, &[], shell)?;
-    Ok(PathBuf::from(result["bundle"].as_str().context("no bundle")?))
+    Ok(PathBuf::from(
+        result["bundle"].as_str().context("no bundle")?,
+    ))
 }
 
 #[test]
@@ -73,7 +75,13 @@ fn a_run_is_told_by_any_of_its_names_and_from_its_bundle() -> Result<()> {
         for name in [id, &id[..6], "mine", "last", text(bundle), text(&journal)] {
             let output = says(env, fixture, &[name], 0, &parts)?;
             ensure!(output.stderr.is_empty(), "{}", output.stderr);
-            says(env, fixture, &["verify", name], 0, &["whole: ", "result.json"])?;
+            says(
+                env,
+                fixture,
+                &["verify", name],
+                0,
+                &["whole: ", "result.json"],
+            )?;
         }
         says(env, fixture, &[], 0, &parts)?;
         says(env, fixture, &["verify"], 0, &["result.json and the store"])?;
@@ -114,9 +122,7 @@ fn a_bundle_is_checked_without_a_home() -> Result<()> {
             &["audit", "verify", text(&bundle)][..],
             &["audit", text(&bundle)],
         ] {
-            let call = env
-                .call(fixture)
-                .variable("RINGFENCE_HOME", text(&nowhere));
+            let call = env.call(fixture).variable("RINGFENCE_HOME", text(&nowhere));
             call.finish(words)?.exits(0)?;
         }
         Ok(())
@@ -245,19 +251,32 @@ fn a_lasting_sandbox_is_told_execution_by_execution() -> Result<()> {
             ring(&["sandbox", "stop", id])?;
         }
         let told = says(env, fixture, &[id], 0, &["echo one", "echo two"])?;
-        let order: Vec<usize> = ["execution 1", "echo one", "execution ended: stopped", "execution 2"]
-            .iter()
-            .map(|part| told.stdout.find(part).context("not told"))
-            .collect::<Result<_>>()?;
+        let order: Vec<usize> = [
+            "execution 1",
+            "echo one",
+            "execution ended: stopped",
+            "execution 2",
+        ]
+        .iter()
+        .map(|part| told.stdout.find(part).context("not told"))
+        .collect::<Result<_>>()?;
         ensure!(order.is_sorted(), "{}", told.stdout);
         says(
             env,
             fixture,
             &["verify", "box"],
             0,
-            &["audit-1.jsonl", "audit-2.jsonl", "the head is the one in the store"],
+            &[
+                "audit-1.jsonl",
+                "audit-2.jsonl",
+                "the head is the one in the store",
+            ],
         )?;
-        let journal = fixture.state.join("sandboxes").join(id).join("audit-2.jsonl");
+        let journal = fixture
+            .state
+            .join("sandboxes")
+            .join(id)
+            .join("audit-2.jsonl");
         let stored = fs::read_to_string(&journal)?;
         let end = stored.trim_end().rfind('\n').context("one line")?;
         fs::write(&journal, &stored[..=end])?;
@@ -300,8 +319,20 @@ fn wrong_words_are_answered_in_words() -> Result<()> {
         // Nothing has run yet.
         says(env, fixture, &[], 2, &["there is no run yet"])?;
         says(env, fixture, &["--grep", "("], 2, &["`(` is not a regular"])?;
-        says(env, fixture, &["--tree", "--json"], 2, &["cannot be used with"])?;
-        says(env, fixture, &["verify", "--head", "x"], 2, &["64 hexadecimal"])?;
+        says(
+            env,
+            fixture,
+            &["--tree", "--json"],
+            2,
+            &["cannot be used with"],
+        )?;
+        says(
+            env,
+            fixture,
+            &["verify", "--head", "x"],
+            2,
+            &["64 hexadecimal"],
+        )?;
         Ok(())
     })
 }
@@ -373,7 +404,10 @@ fn nothing_in_a_journal_reaches_a_terminal_as_more_than_text() -> Result<()> {
                 let said = output.stdout.replace("\r\n", "\n");
                 let bad = said.chars().find(|&c| misleads(c) && c != '\n');
                 ensure!(bad.is_none(), "{words:?}: {bad:?}");
-                let found = said.lines().filter(|line| !line.starts_with("note: ")).count();
+                let found = said
+                    .lines()
+                    .filter(|line| !line.starts_with("note: "))
+                    .count();
                 ensure!(found == rows, "{words:?}: {found} rows: {said}");
             }
         }

@@ -20,12 +20,12 @@ pub struct Page<'a> {
 
 impl Page<'_> {
     pub fn header(&self, filter: &Filter) -> String {
-        let (ended, what) = if filter.writes {
-            ("DID", "PATH")
+        let (ended, took, what) = if filter.writes {
+            ("DID", "", "PATH")
         } else {
-            ("ENDED", "PROGRAM")
+            ("ENDED", "TOOK", "PROGRAM")
         };
-        let header = columns(["TIME", "EXEC", ended, "TOOK", "BY"], what);
+        let header = columns(["TIME", "EXEC", ended, took, "BY"], what);
         shorten(&header, self.width)
     }
 
