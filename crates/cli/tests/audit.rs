@@ -337,6 +337,82 @@ fn wrong_words_are_answered_in_words() -> Result<()> {
     })
 }
 
+/// Writes, failures, a program that becomes another, and a child that outlives its parent.
+const BUSY: &str = "echo x > made; mv made moved; /bin/false; ./no-such-program; \
+    (sh -c 'exec cat moved'); mkfifo /tmp/f; \
+    (setsid sh -c '/bin/echo grandchild > /tmp/f' &); read word < /tmp/f; \
+    exec env A=1 python3 -c 'import os; os.execv(\"/bin/true\", \
+        [\"\\x1b[2J\", \"\\n{\\\"kind\\\":\\\"end\\\"}\\n\", os.fsdecode(b\"\\xff\")])'";
+
+#[test]
+fn what_really_ran_is_told() -> Result<()> {
+    in_each_mode("ran", |env, fixture| {
+        env.run_with(fixture, &[], BUSY)?;
+        let told =
+            |words: &[&str]| Ok::<_, anyhow::Error>(says(env, fixture, words, 0, &[])?.stdout);
+        let all = told(&[])?;
+        for part in [
+            "mv made moved",
+            "cat moved",
+            "/bin/echo grandchild",
+            "env A=1 python3",
+        ] {
+            ensure!(all.contains(part), "no {part:?} in {all}");
+        }
+        // What it called itself, and what it was.
+        ensure!(
+            all.contains(r#"[true] $'\e[2J' $'\n{"kind":"end"}\n' $'\xff'"#),
+            "{all}"
+        );
+        let failed = told(&["--failed"])?;
+        ensure!(
+            failed.contains("/bin/false")
+                && failed.contains("./no-such-program")
+                && !failed.contains("mv made moved"),
+            "{failed}"
+        );
+        let writes = told(&["--writes"])?;
+        ensure!(
+            writes.contains("created") && writes.contains("moved (was made)"),
+            "{writes}"
+        );
+        let by_mv = told(&["--writes", "--grep", "^mv "])?;
+        ensure!(
+            by_mv.contains("moved (was made)") && !by_mv.contains("created"),
+            "{by_mv}"
+        );
+        let tree = told(&["--tree"])?;
+        let row = |part: &str| {
+            let row = tree.lines().find(|row| row.contains(&format!(") {part}")));
+            row.with_context(|| format!("no {part:?} in {tree}"))
+        };
+        ensure!(row("mv made moved")?.contains("─ "), "{tree}");
+        ensure!(row("cat moved")?.contains("⇒ "), "{tree}");
+        ensure!(row("env A=1 python3")?.contains("⇒ "), "{tree}");
+        let programs = told(&["--programs"])?;
+        let sum = env.as_owner(fixture, &fixture.folder, &["sha256sum", "/bin/mv"])?;
+        let sum = sum.split(' ').next().context("no sum")?;
+        ensure!(programs.contains(sum), "{programs}");
+        // Byte for byte, in one line of the journal.
+        let json = told(&["--json", "--grep", "\\x1b\\[2J"])?;
+        let execs: Vec<Value> = json
+            .lines()
+            .map(|line| Ok(serde_json::from_str::<Value>(line)?["event"].clone()))
+            .filter(|event: &Result<Value>| {
+                event.as_ref().map_or(true, |event| event["kind"] == "exec")
+            })
+            .collect::<Result<_>>()?;
+        let argv = &execs.last().context("not recorded")?["argv"];
+        let words: Vec<ByteText> = serde_json::from_value(argv.clone())?;
+        ensure!(
+            words == [&b"\x1b[2J"[..], b"\n{\"kind\":\"end\"}\n", b"\xff"].map(ByteText::from),
+            "{words:?}"
+        );
+        says(env, fixture, &["verify"], 0, &["whole"])?;
+        Ok(())
+    })
+}
+
 /// A journal in which everything that an agent may choose is chosen to deceive.
 fn hostile(path: &Path) -> Result<()> {
     let mut journal = JournalFile::create(path)?;
@@ -382,7 +458,6 @@ fn nothing_in_a_journal_reaches_a_terminal_as_more_than_text() -> Result<()> {
     in_each_mode("hostile", |env, fixture| {
         let journal = fixture.folder.join("hostile.jsonl");
         hostile(&journal)?;
-        env.as_owner(fixture, &fixture.folder, &["true"])?;
         let owner = fs::metadata(&fixture.folder)?;
         use std::os::unix::fs::MetadataExt as _;
         std::os::unix::fs::chown(&journal, Some(owner.uid()), Some(owner.gid()))?;
