@@ -142,7 +142,7 @@ fn verified(
 }
 
 #[test]
-fn a_journal_that_was_touched_is_found() -> Result<()> {
+fn r26_a_journal_that_was_touched_is_found() -> Result<()> {
     in_each_mode("touched", |env, fixture| {
         let bundle = bundle(env, fixture, "echo x > new")?;
         let journal = bundle.join("audit.jsonl");
@@ -281,6 +281,19 @@ fn a_lasting_sandbox_is_told_execution_by_execution() -> Result<()> {
         let end = stored.trim_end().rfind('\n').context("one line")?;
         fs::write(&journal, &stored[..=end])?;
         says(env, fixture, &["verify", "box"], 1, &["the store"])?;
+        // A journal that is gone altogether is missed.
+        fs::remove_file(journal.with_file_name("audit-1.jsonl"))?;
+        says(env, fixture, &["box"], 1, &["execution 1 has no journal"])?;
+        // A run of the same name is somebody else.
+        env.run_with(fixture, &["--name", "box"], "true")?;
+        says(
+            env,
+            fixture,
+            &["box"],
+            2,
+            &["stands for run", "give the whole id"],
+        )?;
+        says(env, fixture, &[id], 1, &["echo two"])?;
         ring(&["sandbox", "rm", id])?;
         Ok(())
     })
@@ -337,6 +350,46 @@ fn wrong_words_are_answered_in_words() -> Result<()> {
     })
 }
 
+/// Fifty programs, in the foreground and in the background, every third of which fails.
+const FIFTY: &str = "for n in $(seq 50); do \
+        if [ $((n % 3)) = 0 ]; then /bin/false n$n; \
+        elif [ $((n % 5)) = 0 ]; then /bin/echo n$n & \
+        else /bin/echo n$n; fi; done; wait";
+
+#[test]
+fn r25_every_program_is_recorded_once() -> Result<()> {
+    in_each_mode("fifty", |env, fixture| {
+        env.run_with(fixture, &[], FIFTY)?;
+        let json = says(env, fixture, &["--json", "--grep", " n[0-9]+$"], 0, &[])?.stdout;
+        let events: Vec<Value> = json
+            .lines()
+            .map(|line| Ok(serde_json::from_str::<Value>(line)?["event"].clone()))
+            .collect::<Result<_>>()?;
+        let of = |kind: &str| {
+            events
+                .iter()
+                .filter(|event| event["kind"] == kind)
+                .collect()
+        };
+        let (execs, exits): (Vec<&Value>, Vec<&Value>) = (of("exec"), of("exit"));
+        ensure!((execs.len(), exits.len()) == (50, 50), "{json}");
+        for n in 1..=50 {
+            let word = format!("n{n}");
+            let exec = execs.iter().find(|exec| exec["argv"][1] == word.as_str());
+            let exec = exec.with_context(|| format!("no {word} in {json}"))?;
+            ensure!(
+                exec["cwd"] == "/workspace" && exec["verified"] == true,
+                "{exec}"
+            );
+            let exit = exits.iter().find(|exit| exit["exec"] == exec["exec"]);
+            let exit = exit.with_context(|| format!("no end of {word} in {json}"))?;
+            ensure!(exit["code"] == i32::from(n % 3 == 0), "{word}: {exit}");
+            ensure!(exit["duration_us"].is_u64(), "{exit}");
+        }
+        Ok(())
+    })
+}
+
 /// Writes, failures, a program that becomes another, and a child that outlives its parent.
 const BUSY: &str = "echo x > made; mv made moved; /bin/false; ./no-such-program; \
     (sh -c 'exec cat moved'); mkfifo /tmp/f; \
@@ -345,7 +398,7 @@ const BUSY: &str = "echo x > made; mv made moved; /bin/false; ./no-such-program;
         [\"\\x1b[2J\", \"\\n{\\\"kind\\\":\\\"end\\\"}\\n\", os.fsdecode(b\"\\xff\")])'";
 
 #[test]
-fn what_really_ran_is_told() -> Result<()> {
+fn r25_what_really_ran_is_told() -> Result<()> {
     in_each_mode("ran", |env, fixture| {
         env.run_with(fixture, &[], BUSY)?;
         let told =

@@ -13,7 +13,7 @@ mod tree;
 
 pub use error::AuditError;
 pub use filter::Filter;
-pub use find::{Found, Head, Kept, Life, Subject, at_path, find, names_a_path};
+pub use find::{Found, Head, Kept, Life, at_path, find, names_a_path};
 pub use follow::{Fault, Followed, follow};
 pub use story::{Ending, Story, Used};
 pub use tree::{Branch, Tree, Twig};

@@ -1,5 +1,6 @@
 //! From what a person types to journals: a run, a sandbox that lasts, a bundle, a file.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,29 +13,21 @@ use super::AuditError;
 use crate::archive::RESULT_BYTES;
 use crate::error::Error;
 use crate::home::Home;
-use crate::ids::{RunId, SandboxId};
 use crate::journal::{LoadError, load_file};
 use crate::keeper::Places;
 use crate::run::{JOURNAL, JOURNAL_HEAD, MANIFEST, RESULT};
 use crate::store::{RunRecord, SandboxRecord, Store, StoreError};
 
-/// Journals, and whose they are.
+/// BOUND: executions without a journal that are named.
+const DOUBTS: usize = 10;
+
+/// Journals that were found.
 #[derive(Debug)]
 pub struct Found {
-    pub subject: Subject,
     /// In the order in which they were written.
     pub journals: Vec<Kept>,
     /// What could not be looked at, and does not matter enough to stop.
     pub doubts: Vec<String>,
-}
-
-/// Whose journals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
-    Run(RunId),
-    Sandbox(SandboxId),
-    /// A file or directory, perhaps from another machine.
-    Path,
 }
 
 /// A journal on the disk.
@@ -73,36 +66,33 @@ pub fn names_a_path(text: &str) -> bool {
 /// The journals of a run or a sandbox: by id, its beginning, name, or `last`, which is the newest
 /// run where there is one. A file that is called so is found where nothing else is.
 pub fn find(home: &Home, store: &Store, text: &str) -> Result<Found, Error> {
-    let run = match store.find(text) {
-        Ok(run) => Some(run),
-        Err(StoreError::NotFound { .. } | StoreError::NoRuns) => None,
-        Err(error) => return Err(error.into()),
-    };
     let newest = matches!(text, "last" | "@");
-    let sandbox = match store.find_sandbox(text) {
-        _ if newest && run.is_some() => None,
-        Ok(sandbox) => Some(sandbox),
-        Err(StoreError::NoSandbox { .. }) => None,
-        Err(error) => return Err(error.into()),
+    let exact = |id: &str, name: Option<&str>| id == text || name == Some(text);
+    let run = match store.find(text) {
+        Err(StoreError::NotFound { .. } | StoreError::NoRuns) => None,
+        found => Some(found),
     };
+    let is_run =
+        matches!(&run, Some(Ok(run)) if newest || exact(run.id.as_str(), run.name.as_deref()));
+    let sandbox = match store.find_sandbox(text) {
+        _ if newest && is_run => None,
+        Err(StoreError::NoSandbox { .. }) => None,
+        found => Some(found),
+    };
+    let is_sandbox = matches!(&sandbox, Some(Ok(sandbox))
+        if exact(sandbox.id.as_str(), sandbox.name.as_deref()));
     match (run, sandbox) {
-        (Some(run), Some(sandbox)) => {
-            let exact = |id: &str, name: Option<&str>| id == text || name == Some(text);
-            let is_run = exact(run.id.as_str(), run.name.as_deref());
-            let is_sandbox = exact(sandbox.id.as_str(), sandbox.name.as_deref());
-            match (is_run, is_sandbox) {
-                (true, false) => of_run(home, &run),
-                (false, true) => of_sandbox(home, &sandbox),
-                _ => Err(AuditError::Ambiguous {
-                    text: text.to_owned(),
-                    run: run.id.to_string(),
-                    sandbox: sandbox.id.to_string(),
-                }
-                .into()),
-            }
+        // What is named exactly is meant, whatever else begins so.
+        (Some(run), _) if is_run && !is_sandbox => of_run(home, &run?),
+        (_, Some(sandbox)) if is_sandbox && !is_run => of_sandbox(home, &sandbox?),
+        (Some(run), Some(sandbox)) => Err(AuditError::Ambiguous {
+            text: text.to_owned(),
+            run: run?.id.to_string(),
+            sandbox: sandbox?.id.to_string(),
         }
-        (Some(run), None) => of_run(home, &run),
-        (None, Some(sandbox)) => of_sandbox(home, &sandbox),
+        .into()),
+        (Some(run), None) => of_run(home, &run?),
+        (None, Some(sandbox)) => of_sandbox(home, &sandbox?),
         (None, None) if newest => Err(StoreError::NoRuns.into()),
         (None, None) => match at_path(Path::new(text)) {
             Err(AuditError::NoFile(_)) => Err(AuditError::NothingFound {
@@ -131,7 +121,6 @@ fn of_run(home: &Home, run: &RunRecord) -> Result<Found, Error> {
         hash: hash.to_owned(),
     }));
     Ok(Found {
-        subject: Subject::Run(run.id),
         journals: vec![Kept {
             path,
             execution: None,
@@ -173,11 +162,15 @@ fn of_sandbox(home: &Home, record: &SandboxRecord) -> Result<Found, Error> {
             hash,
         }));
     }
-    Ok(Found {
-        subject: Subject::Sandbox(record.id),
-        journals,
-        doubts: Vec::new(),
-    })
+    let found: BTreeSet<u64> = journals.iter().filter_map(|kept| kept.execution).collect();
+    let doubts = (1..=record.incarnation)
+        .filter(|number| !found.contains(number))
+        .take(DOUBTS)
+        .map(|number| {
+            format!("execution {number} has no journal: it did not come up, or its journal is gone")
+        })
+        .collect();
+    Ok(Found { journals, doubts })
 }
 
 /// The journals at a path: a bundle, the directory of a sandbox, or one journal.
@@ -218,11 +211,7 @@ pub fn at_path(path: &Path) -> Result<Found, AuditError> {
     if journals.is_empty() {
         return Err(AuditError::NoJournal(path.to_owned()));
     }
-    Ok(Found {
-        subject: Subject::Path,
-        journals,
-        doubts,
-    })
+    Ok(Found { journals, doubts })
 }
 
 /// The journals of all executions in the directory of a sandbox.
