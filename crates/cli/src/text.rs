@@ -1,13 +1,17 @@
 //! Text for terminals: nothing that comes out of a sandbox may move the cursor or change a title.
 
-use ringfence_model::text::hides;
+mod argument;
+
+pub use argument::{argument, arguments};
+
+use ringfence_model::bytes::misleads;
 
 /// JSON that is the same to a program, and harmless to a terminal: `serde_json` escapes only the
 /// control characters of ASCII.
 pub fn clean_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        if c.is_control() || hides(c) {
+        if misleads(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 out.push_str(&format!("\\u{unit:04x}"));
             }
@@ -22,7 +26,7 @@ pub fn clean_json(json: &str) -> String {
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if (c.is_control() && c != '\n') || hides(c) {
+        if misleads(c) && c != '\n' {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);

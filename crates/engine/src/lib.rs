@@ -4,6 +4,7 @@
 
 pub mod archive;
 pub mod attend;
+pub mod audit;
 pub mod base;
 mod bundle;
 pub mod changes;

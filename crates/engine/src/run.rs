@@ -50,6 +50,7 @@ use crate::workspace::{Folder, Workspace, open_folder};
 pub use observed::{Denied, Observations, TestResult, TestSeen, Times};
 pub use request::RunRequest;
 pub(crate) use request::{check_limits, check_variables, environment};
+pub(crate) use result::JOURNAL_HEAD;
 pub use result::{OutputResult, RunResult, Seconds, why};
 
 /// What holds the sandboxes of runs.
@@ -177,8 +178,8 @@ pub fn run(
         workspace: &workspace,
         sources: &sources,
         set: &set,
-        stats: &stats,
-        patch: &bundle.join(PATCH),
+        stats: &patch.stats,
+        patch: &packing.path(PATCH),
         evidence: &evidence,
         claimed: &claimed,
         succeeded: attended.outcome == Outcome::Exited && attended.code == Some(0),
@@ -256,6 +257,11 @@ impl Witness for Recorder<'_> {
             Some(event) => self.journal.append_observed(time_us, event),
             None => Ok(()),
         }
+    }
+
+    fn idle(&mut self) {
+        // A disk that is full now may have room when it must have.
+        let _ = self.journal.flush();
     }
 }
 

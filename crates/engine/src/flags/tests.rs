@@ -1,7 +1,7 @@
 //! Facts for the tests of rules, made with the types that real runs make.
 
 use ringfence_model::changes::{FileMode, Side};
-use ringfence_model::journal::{Chain, Event, verify};
+use ringfence_model::journal::{Chain, Event, Line, Lines};
 use ringfence_model::observed::{Exec, Exit, Program, Write, Wrote};
 
 use super::*;
@@ -145,7 +145,11 @@ pub fn evidence_with(runs: &[Run], writes: &[(u64, &str)]) -> Evidence {
     let text: String = lines
         .map(|(at, event)| chain.append(at as i64, event).unwrap())
         .collect();
-    Evidence::of_journal(&verify(&text).unwrap().0)
+    Evidence::of_journal(
+        &Lines::new(text.as_bytes())
+            .collect::<Result<Vec<Line>, _>>()
+            .unwrap(),
+    )
 }
 
 /// Facts in which nothing happened; a test sets what it needs.

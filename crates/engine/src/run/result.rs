@@ -18,6 +18,9 @@ use crate::ids::RunId;
 use crate::output::Spool;
 use crate::store::{FinishedRun, bundle_path};
 
+/// Where the store has the hash of the journal's last line, for as long as the run is known.
+pub(crate) const JOURNAL_HEAD: &str = "journal_head";
+
 /// Everything about a run that is over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunResult {
@@ -115,7 +118,10 @@ impl RunResult {
             insertions: self.insertions,
             deletions: self.deletions,
             bundle: Some(bundle_path(self.run)),
-            detail: serde_json::Map::new(),
+            detail: serde_json::Map::from_iter([(
+                JOURNAL_HEAD.to_owned(),
+                self.journal_head.as_str().into(),
+            )]),
         }
     }
 
