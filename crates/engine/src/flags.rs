@@ -42,6 +42,9 @@ pub use gather::{Gathered, gather};
 pub use programs::{Known, of_the_machine};
 pub use runners::{End, TestRun, test_runs};
 
+/// BOUND: how far back it is looked who started a program; an agent can make chains of any length.
+const LINEAGE: usize = 256;
+
 /// All that the rules look at.
 #[derive(Debug)]
 pub struct Facts<'a> {

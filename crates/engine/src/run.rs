@@ -216,14 +216,14 @@ pub fn run(
         stderr: OutputResult::of(&spool, crate::client::Stream::Stderr, home.stderr_log(id)),
         leftovers: attended.leftovers,
         limits: backend.limits.clone(),
-        limit_hits: attended.hits,
+        limit_hits: attended.hits.clone(),
         wall: backend.wall,
         probes: probed,
         journal_head: journal.head().to_owned(),
         notes: notes(&workspace, status),
         line_counts: review.lines,
         claimed: claimed.unwrap_or_default(),
-        observed: Observations::of(&evidence),
+        observed: Observations::of(&evidence, &attended.hits),
         flags: review.flags,
     };
     let facts = Facts {

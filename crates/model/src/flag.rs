@@ -147,3 +147,40 @@ pub enum Evidence {
         value: Option<ByteText>,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All kinds, as the reader of JSON lists them when it meets another.
+    fn kinds() -> Vec<String> {
+        let error = serde_json::from_str::<FlagKind>("\"other\"").unwrap_err();
+        let words = error.to_string();
+        let words = words.split('`').skip(3).step_by(2);
+        words.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_kind_has_one_word_a_row_and_a_place_in_the_schema() {
+        let page = include_str!("../../../docs/flags.md");
+        let schema = include_str!("../../../docs/formats/review.schema.json");
+        let kinds = kinds();
+        assert!(kinds.len() > 20, "{kinds:?}");
+        for word in &kinds {
+            let kind: FlagKind = serde_json::from_str(&format!("{word:?}")).unwrap();
+            assert_eq!(kind.as_str(), word);
+            assert!(
+                page.contains(&format!("| `{word}` | ")),
+                "{word} has no row"
+            );
+            assert!(
+                schema.contains(&format!("{word:?}")),
+                "{word} is not in the schema"
+            );
+        }
+        let rows = page
+            .lines()
+            .filter(|line| line.starts_with("| `") && line.matches(" | ").count() == 3);
+        assert_eq!(rows.count(), kinds.len());
+    }
+}

@@ -7,7 +7,7 @@ use ringfence_model::changes::ChangeKind;
 use ringfence_model::claim::{Claim, ClaimedStatus};
 use ringfence_model::flag::{Evidence as Rests, FlagKind, Severity};
 
-use super::runners::{End, TestRun, test_runs};
+use super::runners::{End, TEST_SCRIPT, TestRun, test_runs};
 use super::{Facts, Found, exec, path, path_with};
 use crate::evidence::Ran;
 
@@ -88,11 +88,22 @@ fn passed(facts: &Facts<'_>, tests: &[TestRun<'_>], last: &[&TestRun<'_>], found
             exec(run.ran, Some(run.runner.to_owned())),
         );
     }
-    if seen
-        || tests
-            .iter()
-            .any(|run| run.end == End::Passed && !is_own(facts, run.ran))
-    {
+    let mut passes = tests
+        .iter()
+        .filter(|run| run.end == End::Passed && !is_own(facts, run.ran))
+        .peekable();
+    if seen {
+        return;
+    }
+    if passes.peek().is_some() {
+        if passes.all(|run| run.runner == TEST_SCRIPT && runs_added(facts, run.ran)) {
+            found.add(
+                FlagKind::ClaimWithoutEvidence,
+                Severity::Warning,
+                "the agent says that tests passed; all that passed are scripts that it added",
+                field(),
+            );
+        }
         return;
     }
     let message = if facts.evidence.execs.is_empty() {
@@ -118,13 +129,25 @@ fn is_own(facts: &Facts<'_>, ran: &Ran) -> bool {
         let bytes = program.as_bytes();
         let thrown = [&b"/tmp/"[..], b"/dev/shm/", b"/memfd:", b"memfd:"];
         thrown.iter().any(|top| bytes.starts_with(top))
-            || facts.in_repository(bytes).is_some_and(|path| {
-                let added = |c: &&ringfence_model::changes::Change| c.path.as_bytes() == path;
-                facts
-                    .changes
-                    .iter()
-                    .any(|c| added(&c) && c.kind == ChangeKind::Added)
-            })
+            || facts
+                .in_repository(bytes)
+                .is_some_and(|path| facts.added(&path))
+    })
+}
+
+/// Whether one of the arguments is a file that the run added.
+fn runs_added(facts: &Facts<'_>, ran: &Ran) -> bool {
+    ran.exec.argv.iter().skip(1).any(|word| {
+        let whole = match word.as_bytes() {
+            absolute if absolute.starts_with(b"/") => absolute.to_vec(),
+            relative => {
+                let relative = relative.strip_prefix(b"./").unwrap_or(relative);
+                [ran.exec.cwd.as_bytes(), b"/", relative].concat()
+            }
+        };
+        facts
+            .in_repository(&whole)
+            .is_some_and(|path| facts.added(&path))
     })
 }
 
@@ -211,7 +234,9 @@ fn commands(facts: &Facts<'_>, claim: &Claim, found: &mut Found) {
     if facts.evidence.execs.is_empty() {
         return;
     }
-    for command in claim.commands.iter().flatten() {
+    /// BOUND: each is compared with every program that ran.
+    const COMPARED: usize = 200;
+    for command in claim.commands.iter().flatten().take(COMPARED) {
         let parts = command.split(['\n', ';', '|', '&']);
         let ran = parts
             .map(simple)
@@ -294,6 +319,13 @@ impl Facts<'_> {
             path = rest;
         }
         path.strip_suffix(b"/").unwrap_or(path).to_vec()
+    }
+
+    /// Whether the change set adds this path.
+    fn added(&self, path: &[u8]) -> bool {
+        self.changes
+            .iter()
+            .any(|change| change.path.as_bytes() == path && change.kind == ChangeKind::Added)
     }
 
     /// Relative to the top of the repository.
@@ -380,6 +412,18 @@ mod tests {
         assert!(
             !kinds(&[("bin/other", "added")]).contains(&"serious claim_without_evidence".into())
         );
+    }
+
+    #[test]
+    fn scripts_that_the_agent_added_prove_little() {
+        let runs = [Run::new("sh ./test.sh").exits(0)];
+        let kinds = |changes| world(PASSED, &runs, changes).kinds(&[]);
+        let told = "warning claim_without_evidence".to_owned();
+        assert!(kinds(&[("test.sh", "added")]).contains(&told));
+        assert!(!kinds(&[("test.sh", "modified")]).contains(&told));
+        let runs = [runs[0].clone(), Run::new("pytest").exits(0)];
+        let more = world(PASSED, &runs, &[("test.sh", "added")]).kinds(&[]);
+        assert!(!more.contains(&told));
     }
 
     #[test]

@@ -72,7 +72,6 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
         }
     }
     for runs in failed.values().filter(|runs| runs.len() >= TIMES) {
-        // A shell that fails because of what it started is not one more failure.
         let last = runs[runs.len() - 1];
         let code = last.exit.as_ref().and_then(|exit| exit.code);
         let how = code.map_or("by a signal".to_owned(), |code| {

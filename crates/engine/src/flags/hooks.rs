@@ -7,7 +7,7 @@ use ringfence_model::ByteText;
 use ringfence_model::changes::ChangeKind;
 use ringfence_model::flag::{Evidence as Rests, FlagKind, Severity};
 
-use super::{Facts, Found};
+use super::{Facts, Found, LINEAGE};
 use crate::evidence::{Evidence, Ran};
 
 pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
@@ -47,7 +47,7 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
 
 /// The hook that an exec is, or is part of.
 fn hook(evidence: &Evidence, number: u64) -> Option<&'static str> {
-    let lineage: Vec<&Ran> = evidence.lineage(number).collect();
+    let lineage: Vec<&Ran> = evidence.lineage(number).take(LINEAGE).collect();
     for (depth, ran) in lineage.iter().enumerate() {
         let words = words(ran);
         let names: Vec<&str> = words.iter().take(4).map(|word| last(word)).collect();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringfence_model::ByteText;
 use ringfence_model::flag::{FlagKind, Severity};
 
-use super::{Facts, Found, exec};
+use super::{Facts, Found, LINEAGE, exec};
 use crate::evidence::{Evidence, Ran};
 
 /// The programs of earlier runs on a folder, by path.
@@ -180,6 +180,7 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
         let built = facts
             .evidence
             .lineage(ran.exec.exec)
+            .take(LINEAGE)
             .skip(1)
             .any(is_builder);
         let (severity, message) = match place {

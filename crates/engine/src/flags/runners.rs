@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use ringfence_model::ByteText;
 use ringfence_model::observed::Exit;
 
-use super::paths;
+use super::{LINEAGE, paths};
 use crate::evidence::{Evidence, Ran};
 
 /// A test command that ran.
@@ -49,10 +49,14 @@ pub fn test_runs(evidence: &Evidence) -> Vec<TestRun<'_>> {
     let mut runs = Vec::new();
     for (number, (runner, _)) in &runners {
         let ran = &evidence.execs[number];
-        let within = evidence.lineage(*number).skip(1).any(|above| {
-            let before = runners.get(&above.exec.exec);
-            before.is_some_and(|(name, part)| *part == Part::Runs || name == runner)
-        });
+        let within = evidence
+            .lineage(*number)
+            .take(LINEAGE)
+            .skip(1)
+            .any(|above| {
+                let before = runners.get(&above.exec.exec);
+                before.is_some_and(|(name, part)| *part == Part::Runs || name == runner)
+            });
         if within {
             continue;
         }
@@ -75,6 +79,9 @@ pub fn test_runs(evidence: &Evidence) -> Vec<TestRun<'_>> {
     }
     runs
 }
+
+/// A script of the project that is called as tests are.
+pub const TEST_SCRIPT: &str = "test script";
 
 /// Whether it runs tests itself or starts what does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +192,7 @@ fn runner(argv: &[ByteText]) -> Option<(&'static str, Part)> {
             (!dry).then_some((runner, *part))
         }
         Called::NodeTest => Some(("node --test", Part::Runs)),
-        Called::TestScript => Some(("test script", Part::Starts)),
+        Called::TestScript => Some((TEST_SCRIPT, Part::Starts)),
     }
 }
 

@@ -4,6 +4,7 @@
 //! places with the same value can be told to have it.
 
 use aho_corasick::AhoCorasick;
+use memchr::memmem;
 use ringfence_model::flag::{FlagKind, Severity};
 use sha2::{Digest as _, Sha256};
 
@@ -121,7 +122,7 @@ impl Secrets {
             return;
         }
         if let Some(canary) = &self.canary
-            && line.text.windows(canary.len()).any(|part| part == canary)
+            && memmem::find(line.text, canary).is_some()
         {
             found.add(
                 FlagKind::CanaryAdded,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use memchr::memmem;
+use ringfence_model::ByteText;
 use ringfence_model::changes::{Change, ChangeKind};
 use ringfence_model::flag::{Evidence as Rests, FlagKind, Severity};
 
@@ -18,7 +20,7 @@ enum Mark {
 }
 
 /// Where a mark counts.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
     /// In files that look like tests.
     Tests,
@@ -67,6 +69,7 @@ const TABLE: &[Row] = &[
 /// What was seen of one file.
 #[derive(Debug, Default)]
 struct Seen {
+    added_lines: u64,
     removed_lines: u64,
     marks: BTreeMap<Mark, Count>,
 }
@@ -85,15 +88,25 @@ const KEPT: usize = 5;
 /// Counts what the lines of each file add and take away: a mark that only moved is none.
 #[derive(Debug, Default)]
 pub struct Weakened {
-    files: BTreeMap<Vec<u8>, Seen>,
+    files: BTreeMap<ByteText, Seen>,
+    current: Option<Current>,
 }
 
-impl Weakened {
-    pub(super) fn line(&mut self, line: &Line<'_>) {
-        let path = line.change.path.as_bytes();
-        let (test, checks) = (paths::is_test(path), is_checks(path));
-        let extension = paths::extension(path);
-        let rows: Vec<&Row> = TABLE
+/// The file whose lines are read, and what is looked for in it.
+#[derive(Debug)]
+struct Current {
+    path: ByteText,
+    extension: String,
+    rows: Vec<&'static Row>,
+    seen: Seen,
+}
+
+impl Current {
+    fn of(path: &ByteText) -> Self {
+        let bytes = path.as_bytes();
+        let (test, checks) = (paths::is_test(bytes), is_checks(bytes));
+        let extension = paths::extension(bytes);
+        let rows = TABLE
             .iter()
             .filter(|(extensions, place, ..)| match place {
                 Where::Tests => test && extensions.contains(&extension.as_str()),
@@ -101,18 +114,43 @@ impl Weakened {
                 Where::Checks => checks,
             })
             .collect();
-        if rows.is_empty() && !test {
-            return;
+        Self {
+            path: path.clone(),
+            extension,
+            rows,
+            seen: Seen::default(),
         }
-        let seen = self.files.entry(path.to_vec()).or_default();
-        if line.sign == Sign::Removed {
-            seen.removed_lines += 1;
+    }
+}
+
+impl Weakened {
+    pub(super) fn line(&mut self, line: &Line<'_>) {
+        let path = &line.change.path;
+        if self.current.as_ref().is_none_or(|now| now.path != *path) {
+            self.settle();
+            self.current = Some(Current::of(path));
+        }
+        let Some(Current {
+            rows,
+            extension,
+            seen,
+            ..
+        }) = &mut self.current
+        else {
+            return;
+        };
+        match line.sign {
+            Sign::Removed => seen.removed_lines += 1,
+            Sign::Added => seen.added_lines += 1,
+        }
+        if rows.is_empty() {
+            return;
         }
         let text = line.text.trim_ascii_start();
-        if is_comment(text, &extension) {
+        if is_comment(text, extension) {
             return;
         }
-        for (_, _, mark, needles) in rows {
+        for (_, _, mark, needles) in rows.iter() {
             if !needles.iter().any(|needle| holds(text, needle.as_bytes())) {
                 continue;
             }
@@ -132,9 +170,17 @@ impl Weakened {
         }
     }
 
-    pub(super) fn finish(self, changes: &[Change], found: &mut Found) {
+    /// The file that was read is over.
+    fn settle(&mut self) {
+        if let Some(now) = self.current.take() {
+            self.files.insert(now.path, now.seen);
+        }
+    }
+
+    pub(super) fn finish(mut self, changes: &[Change], found: &mut Found) {
+        self.settle();
         for change in changes {
-            let seen = self.files.get(change.path.as_bytes());
+            let seen = self.files.get(&change.path);
             tests(change, seen, found);
             let Some(seen) = seen else { continue };
             for (mark, count) in &seen.marks {
@@ -199,7 +245,7 @@ fn tests(change: &Change, seen: Option<&Seen>, found: &mut Found) {
                     "something was added to tests that were there",
                 )
             };
-            if removed || seen.is_some() {
+            if removed || seen.is_some_and(|seen| seen.added_lines > 0) {
                 found.add(
                     FlagKind::TestsChanged,
                     severity,
@@ -247,9 +293,8 @@ fn holds(text: &[u8], needle: &[u8]) -> bool {
     // A part of a longer name counts for assertions: `self.assertEqual`, `debug_assert!`.
     let anywhere =
         needle.starts_with(b"assert") || needle.starts_with(b"Assert") || needle == b"should";
-    text.windows(needle.len()).enumerate().any(|(at, part)| {
-        part == needle && (anywhere || !starts_word || at == 0 || !word(&text[at - 1]))
-    })
+    memmem::find_iter(text, needle)
+        .any(|at| anywhere || !starts_word || at == 0 || !word(&text[at - 1]))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use ringfence_model::ByteText;
+use ringfence_model::limits::Limit;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Evidence, Ran};
@@ -38,6 +39,8 @@ pub struct Observations {
     pub writes: u64,
     pub denials: u64,
     pub most_denied: Vec<Denied>,
+    /// Bounds that were met.
+    pub limits: Vec<Limit>,
 }
 
 /// A program or command, and how often.
@@ -82,7 +85,10 @@ pub struct Denied {
 }
 
 impl Observations {
-    pub fn of(evidence: &Evidence) -> Self {
+    pub fn of(evidence: &Evidence, hits: &[(Limit, String)]) -> Self {
+        let mut limits: Vec<Limit> = hits.iter().map(|(limit, _)| *limit).collect();
+        limits.sort_unstable();
+        limits.dedup();
         let runs: Vec<&Ran> = evidence.execs.values().collect();
         let has_failed = |ran: &&&Ran| {
             let exit = ran.exit.as_ref();
@@ -121,6 +127,7 @@ impl Observations {
                     count,
                 })
                 .collect(),
+            limits,
         }
     }
 }
