@@ -255,7 +255,8 @@ pub(crate) fn ending(result: &RunResult) -> Ending {
     }
 }
 
-fn pretty(value: &impl serde::Serialize) -> Vec<u8> {
+/// How JSON stands in a bundle.
+pub(crate) fn pretty(value: &impl serde::Serialize) -> Vec<u8> {
     let mut json = serde_json::to_vec_pretty(value).expect("plain data always serialises");
     json.push(b'\n');
     json

@@ -23,6 +23,7 @@ use ringfence_model::journal::Line;
 use ringfence_model::strict;
 use serde::Serialize;
 
+use crate::bundle;
 use crate::error::Error;
 use crate::home::PARTIAL;
 use crate::keys::PublicKey;
@@ -356,6 +357,10 @@ impl Found {
 /// What was signed, and by which key.
 fn signed(text: &[u8]) -> Result<(Statement, PublicKey), String> {
     let envelope: Envelope = strict::parse(text).map_err(|error| chain(&error))?;
+    // No hash binds this file, so that its bytes must be the only ones that say this.
+    if text != bundle::pretty(&envelope) {
+        return Err("it is not written as we write it".to_owned());
+    }
     let opened = envelope.open();
     let (payload, keyid, signature) =
         opened.ok_or_else(|| "it is not an envelope with one signature".to_owned())?;
