@@ -80,6 +80,11 @@ impl<'a> Packing<'a> {
         })
     }
 
+    /// Where a file of the bundle is while it is packed.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
     /// The journal, which is there from the beginning.
     pub(crate) fn journal(&self) -> Result<JournalFile, Error> {
         Ok(JournalFile::create(&self.directory.join(JOURNAL))?)

@@ -7,6 +7,7 @@ use ringfence_jail::launch::LaunchError;
 use ringfence_jail::plan::PlanError;
 use ringfence_model::limits::Limit;
 
+use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::changes::ChangesError;
 use crate::client::ClientError;
@@ -77,6 +78,8 @@ pub enum Error {
     Lock(#[from] LockError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -277,7 +280,11 @@ impl Error {
             | Self::Line(_)
             | Self::StartKeeper { .. } => ErrorKind::Unavailable,
             Self::Store(error) => store_kind(error),
-            Self::Source(_) => ErrorKind::Invalid,
+            Self::Source(_)
+            | Self::Journal(JournalError::NotAFile { .. } | JournalError::TooLarge { .. }) => {
+                ErrorKind::Invalid
+            }
+            Self::Audit(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
@@ -366,6 +373,7 @@ impl Error {
             Self::Source(_) | Self::Mirror(MirrorError::Source(_)) => {
                 "give a folder, or an address such as `https://host/team/app.git` or `git@host:team/app.git`"
             }
+            Self::Audit(error) if error.hint().is_some() => error.hint().unwrap_or_default(),
             Self::Mirror(error) | Self::Base(BaseError::Mirror(error))
                 if mirror_hint(error).is_some() =>
             {

@@ -4,6 +4,7 @@
 
 pub mod archive;
 pub mod attend;
+pub mod audit;
 pub mod base;
 mod bundle;
 pub mod changes;
@@ -15,6 +16,7 @@ pub mod durable;
 pub mod error;
 pub mod evidence;
 pub mod fail;
+pub mod flags;
 pub mod git;
 pub mod guest;
 pub mod home;

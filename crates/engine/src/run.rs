@@ -8,8 +8,12 @@
 //! says `running` and a lock that nobody holds: the next command calls that run `lost`, and its
 //! layer is still there.
 
+mod claim;
+mod observed;
 mod request;
 mod result;
+mod review;
+mod summary;
 
 use std::fs;
 use std::time::Instant;
@@ -43,8 +47,10 @@ use crate::store::{Driver, FinishedRun, NewRun, Store};
 use crate::watch::DiskWatch;
 use crate::workspace::{Folder, Workspace, open_folder};
 
+pub use observed::{Denied, Observations, TestResult, TestSeen, Times};
 pub use request::RunRequest;
 pub(crate) use request::{check_limits, check_variables, environment};
+pub(crate) use result::JOURNAL_HEAD;
 pub use result::{OutputResult, RunResult, Seconds, why};
 
 /// What holds the sandboxes of runs.
@@ -134,6 +140,8 @@ pub fn run(
         console,
     )?;
     drop(reserve);
+    let claimed = claim::read(sandbox.client(), &request.environment(), &mut recorder)?;
+    let evidence = recorder.evidence;
     for (limit, detail) in &attended.hits {
         journal.append(Event::Limit {
             limit: *limit,
@@ -166,6 +174,17 @@ pub fn run(
 
     steps.begin("pack", console)?;
     let status = status(&attended, &set);
+    let left = review::Left {
+        workspace: &workspace,
+        sources: &sources,
+        set: &set,
+        stats: &patch.stats,
+        patch: &packing.path(PATCH),
+        evidence: &evidence,
+        claimed: &claimed,
+        succeeded: attended.outcome == Outcome::Exited && attended.code == Some(0),
+    };
+    let review = review::review(home, store, &left)?;
     journal.append(Event::End { status })?;
     journal.flush()?;
     fail::point("run:ended");
@@ -197,11 +216,15 @@ pub fn run(
         stderr: OutputResult::of(&spool, crate::client::Stream::Stderr, home.stderr_log(id)),
         leftovers: attended.leftovers,
         limits: backend.limits.clone(),
-        limit_hits: attended.hits,
+        limit_hits: attended.hits.clone(),
         wall: backend.wall,
         probes: probed,
         journal_head: journal.head().to_owned(),
         notes: notes(&workspace, status),
+        line_counts: review.lines,
+        claimed: claimed.unwrap_or_default(),
+        observed: Observations::of(&evidence, &attended.hits),
+        flags: review.flags,
     };
     let facts = Facts {
         policy: request.policy(&workspace.spec().inside),
@@ -212,6 +235,7 @@ pub fn run(
     packing.finish(&result, facts, &patch, &journal, &key)?;
 
     steps.begin("hold", console)?;
+    review::note(store, &workspace, &evidence)?;
     store.finish_run(id, &result.finished(now_us()))?;
     fail::point("run:held");
     undo.disarm();
@@ -233,6 +257,11 @@ impl Witness for Recorder<'_> {
             Some(event) => self.journal.append_observed(time_us, event),
             None => Ok(()),
         }
+    }
+
+    fn idle(&mut self) {
+        // A disk that is full now may have room when it must have.
+        let _ = self.journal.flush();
     }
 }
 

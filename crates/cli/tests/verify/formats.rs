@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, ensure};
 use jsonschema::Validator;
 use ringfence_model::bundle::attestation::Envelope;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::support::in_each_mode;
 use crate::{ALL_KINDS, commit_all};
@@ -59,7 +59,17 @@ fn check(bundle: &Path) -> Result<()> {
         Ok(serde_json::from_slice(&text)?)
     };
     Schema::read("manifest")?.holds(&read("manifest.json")?)?;
-    Schema::read("result")?.holds(&read("result.json")?)?;
+    let result = read("result.json")?;
+    Schema::read("result")?.holds(&result)?;
+    // Fields that have a schema of their own; older bundles do not have them.
+    let review = Schema::read("review")?;
+    let own: Map<String, Value> = ["line_counts", "claimed", "observed", "flags"]
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), result.get(name)?.clone())))
+        .collect();
+    if !own.is_empty() {
+        review.holds(&Value::Object(own))?;
+    }
     let attestation = read("attestation.json")?;
     Schema::read("attestation")?.holds(&attestation)?;
     let envelope: Envelope = serde_json::from_value(attestation)?;

@@ -235,13 +235,7 @@ pub(crate) fn quoted(side_prefix: &[u8], path: &[u8]) -> Vec<u8> {
 /// The change with its paths relative to the folder.
 fn in_folder(sources: &Sources, change: &Change) -> Result<Change, ChangesError> {
     let strip = |path: &ByteText| {
-        let inside = match sources.prefix.as_slice() {
-            b"" => Some(path.as_bytes()),
-            prefix => path
-                .as_bytes()
-                .strip_prefix(prefix)
-                .and_then(|rest| rest.strip_prefix(b"/")),
-        };
+        let inside = sources.in_folder(path.as_bytes());
         inside
             .map(ByteText::from)
             .ok_or_else(|| ChangesError::OutsideFolder { path: path.clone() })

@@ -8,6 +8,7 @@ use ringfence_model::bundle::Policy;
 use ringfence_model::limits::Limits;
 use ringfence_model::wire::WindowSize;
 
+use super::claim;
 use crate::error::Error;
 use crate::workspace::{self, Ignored, View};
 
@@ -60,7 +61,12 @@ impl RunRequest {
     }
 
     pub(super) fn environment(&self) -> Vec<(ByteText, ByteText)> {
-        environment(&self.env)
+        let mut env = environment(&self.env);
+        let name = ByteText::from(claim::VARIABLE);
+        if !env.iter().any(|(key, _)| *key == name) {
+            env.push((name, claim::PATH.into()));
+        }
+        env
     }
 }
 

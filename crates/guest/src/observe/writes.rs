@@ -62,9 +62,12 @@ impl Writes {
                 .map(|place| (place, Wrote::Mode)),
             Asked::Symlink(at) => place(at).map(|place| (place, Wrote::Symlinked)),
             Asked::Node(at) => place(at).map(|place| (place, Wrote::MadeNode)),
-            Asked::Link { from, to } => place(from).zip(place(to)).map(|(from, to)| {
-                let to_name = self.name(&from.path);
-                (to, Wrote::Linked { to: to_name })
+            Asked::Link { from, to } => place(to).map(|new| {
+                // What had no name before is new.
+                let wrote = place(from).map_or(Wrote::Created, |old| Wrote::Linked {
+                    to: self.name(&old.path),
+                });
+                (new, wrote)
             }),
             Asked::Rename { from, to, exchange } => {
                 existing(place(from)).zip(place(to)).map(|(from, to)| {
