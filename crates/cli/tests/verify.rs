@@ -109,7 +109,8 @@ fn r22_the_tree_of_a_commit_with_its_patch_is_gits() -> Result<()> {
         commit_all(env, fixture)?;
         let report = verify(env, fixture, &[], 0)?;
         ensure!(state(&report, "base") == "ok", "{report}");
-        // And without a change it is the commit's own.
+        // In a pack, by git itself, and without a change, it is the commit's own.
+        env.git(fixture, &fixture.folder, &["repack", "-adq"])?;
         let result = env.run_with(fixture, &[], "true")?;
         let manifest = self::manifest(&result)?;
         ensure!(manifest["tree"]["id"] == manifest["base"]["tree"]);
@@ -226,14 +227,22 @@ fn folders_of_all_kinds_have_a_name() -> Result<()> {
 fn a_host_without_git_has_bundles_too() -> Result<()> {
     in_each_mode("no-git", |env, fixture| {
         commit_all(env, fixture)?;
-        let call = env.call(fixture).within(&["env", "PATH=/nonexistent"]);
-        let result = call.run(&[], "echo new > new.txt")?;
-        let found = manifest(&result)?;
-        ensure!(found["base"]["kind"] == "folder", "{}", found["base"]);
-        let why = found["base"]["why"].to_string();
-        ensure!(why.contains("git"), "{why}");
-        let report = verify(env, fixture, &[], 0)?;
-        ensure!(state(&report, "base") == "ok", "{report}");
+        let base = |path: &str| -> Result<Value> {
+            let path = format!("PATH={path}");
+            let call = env.call(fixture).within(&["env", &path]);
+            let result = call.run(&[], "echo new > new.txt; echo more >> src/main.c")?;
+            let report = verify(env, fixture, &[], 0)?;
+            ensure!(state(&report, "base") == "ok", "{report}");
+            Ok(manifest(&result)?["base"].clone())
+        };
+        // Objects in files of their own are read without it; those in packs are not.
+        ensure!(base("/nonexistent")?["kind"] == "commit");
+        env.git(fixture, &fixture.folder, &["repack", "-adq"])?;
+        env.git(fixture, &fixture.folder, &["prune-packed", "-q"])?;
+        ensure!(base("/usr/bin:/bin")?["kind"] == "commit");
+        let without = base("/nonexistent")?;
+        ensure!(without["kind"] == "folder", "{without}");
+        ensure!(without["why"].to_string().contains("git"), "{without}");
         Ok(())
     })
 }

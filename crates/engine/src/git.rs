@@ -14,7 +14,7 @@
 //!
 //! INVARIANT: nothing in this module writes below the user's folder or git directory.
 //! INVARIANT: the git program runs only for a sub-folder of a repository (`subfolder`) and to read
-//! objects (`lookup`), on a directory that we made, never on the user's.
+//! objects in packs (`lookup`), on a directory that we made, never on the user's.
 
 mod classes;
 mod config;

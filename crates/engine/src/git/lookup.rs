@@ -1,8 +1,9 @@
-//! Commits, trees and blobs of a repository, read by the git program from a directory of ours that
-//! borrows the repository's objects. No file of the repository but its objects is named to git.
+//! Commits, trees and blobs of a repository. Loose ones are read here; for those in packs the git
+//! program is asked, in a directory of ours that borrows the repository's objects. It is started
+//! when it is first needed, and no file of the repository but its objects is named to it.
 //!
-//! HOSTILE: what git answers is believed only where it has the id that was asked for, within a
-//! bound of size and of time.
+//! HOSTILE: an object is believed only where it has the id that was asked for, within a bound of
+//! size and of time.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -10,10 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
+use flate2::read::ZlibDecoder;
 use ringfence_model::changes::ObjectHash;
 use ringfence_model::hex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::files::Links;
 use super::objects::ObjectMounts;
 use super::{GitError, files};
 use crate::base::object_id;
@@ -44,15 +47,16 @@ pub enum LookupError {
 /// A repository whose objects can be asked for.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    child: Child,
-    ask: Option<ChildStdin>,
-    answer: BufReader<ChildStdout>,
+    mounts: ObjectMounts,
+    places: Vec<usize>,
     hash: ObjectHash,
+    scratch: PathBuf,
+    git: Option<Running>,
 }
 
 impl Lookup {
-    /// Makes `scratch`, a git directory of our own that borrows from an object directory, and
-    /// starts git on it.
+    /// Looks into an object directory and what it borrows from. `scratch` becomes a git directory
+    /// of our own where one is needed.
     pub(crate) fn begin(
         objects: &Path,
         hash: ObjectHash,
@@ -63,28 +67,12 @@ impl Lookup {
         let places = places.ok_or_else(|| LookupError::Unusable {
             path: objects.to_owned(),
         })?;
-        for directory in ["objects/info", "refs"] {
-            files::create_dirs(&scratch.join(directory))?;
-        }
-        let format = format!(
-            "[core]\n\trepositoryformatversion = 1\n\tbare = true\n\
-             [extensions]\n\tobjectFormat = {}\n",
-            hash.name()
-        );
-        files::write(&scratch.join("config"), format.as_bytes())?;
-        files::write(&scratch.join("HEAD"), b"ref: refs/heads/none\n")?;
-        let alternates = mounts.host_text(&places);
-        files::write(&scratch.join("objects/info/alternates"), &alternates)?;
-        let mut child = Git::local()
-            .at(scratch)
-            .args(["cat-file", "--batch"])
-            .converse()?;
-        let (ask, answer) = (child.stdin.take(), child.stdout.take());
         Ok(Self {
-            answer: BufReader::new(answer.ok_or(LookupError::Silent)?),
-            ask,
-            child,
+            mounts,
+            places,
             hash,
+            scratch: scratch.to_owned(),
+            git: None,
         })
     }
 
@@ -108,6 +96,77 @@ impl Lookup {
         if !self.hash.is_oid(oid.as_bytes()) {
             return Err(missing(oid));
         }
+        let mut directories = self.places.iter().map(|&at| &self.mounts.mounts[at].host);
+        let (found, bytes) = match directories.find_map(|host| loose(host, oid)) {
+            Some(found) => found,
+            None => self.git()?.object(oid)?,
+        };
+        let id = hex(&object_id(kind, &bytes, self.hash));
+        match found == kind && id == oid {
+            true => Ok(bytes),
+            false => Err(missing(oid)),
+        }
+    }
+
+    fn git(&mut self) -> Result<&mut Running, LookupError> {
+        if self.git.is_none() {
+            self.git = Some(self.start()?);
+        }
+        self.git.as_mut().ok_or(LookupError::Silent)
+    }
+
+    fn start(&self) -> Result<Running, LookupError> {
+        let scratch = &self.scratch;
+        for directory in ["objects/info", "refs"] {
+            files::create_dirs(&scratch.join(directory))?;
+        }
+        let format = format!(
+            "[core]\n\trepositoryformatversion = 1\n\tbare = true\n\
+             [extensions]\n\tobjectFormat = {}\n",
+            self.hash.name()
+        );
+        files::write(&scratch.join("config"), format.as_bytes())?;
+        files::write(&scratch.join("HEAD"), b"ref: refs/heads/none\n")?;
+        let alternates = self.mounts.host_text(&self.places);
+        files::write(&scratch.join("objects/info/alternates"), &alternates)?;
+        let mut child = Git::local()
+            .at(scratch)
+            .args(["cat-file", "--batch"])
+            .converse()?;
+        let (ask, answer) = (child.stdin.take(), child.stdout.take());
+        Ok(Running {
+            answer: BufReader::new(answer.ok_or(LookupError::Silent)?),
+            ask,
+            child,
+        })
+    }
+}
+
+/// An object in a file of its own: its kind and what it holds.
+fn loose(objects: &Path, oid: &str) -> Option<(String, Vec<u8>)> {
+    let path = objects.join(&oid[..2]).join(&oid[2..]);
+    let deflated = files::read_if_usable(&path, OBJECT_BYTES, Links::Refuse)?;
+    let mut whole = Vec::new();
+    let inflater = ZlibDecoder::new(&deflated[..]);
+    let read = inflater.take(OBJECT_BYTES).read_to_end(&mut whole);
+    read.ok()?;
+    let end = whole.iter().position(|&b| b == 0)?;
+    let header = std::str::from_utf8(&whole[..end]).ok()?;
+    // Its length is part of what has the id.
+    let kind = header.split(' ').next()?.to_owned();
+    Some((kind, whole.split_off(end + 1)))
+}
+
+/// A git that answers.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    ask: Option<ChildStdin>,
+    answer: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn object(&mut self, oid: &str) -> Result<(String, Vec<u8>), LookupError> {
         let deadline = Instant::now() + Duration::from_secs(OBJECT_SECONDS);
         let ask = self.ask.as_mut().ok_or(LookupError::Silent)?;
         let asked = ask.write_all(format!("{oid}\n").as_bytes());
@@ -126,11 +185,7 @@ impl Lookup {
         let bytes = self.bytes(length, deadline)?;
         // Its newline.
         self.bytes(1, deadline)?;
-        let id = hex(&object_id(kind, &bytes, self.hash));
-        match found == kind && id == oid {
-            true => Ok(bytes),
-            false => Err(missing(oid)),
-        }
+        Ok((found.to_owned(), bytes))
     }
 
     fn line(&mut self, deadline: Instant) -> Result<String, LookupError> {
@@ -189,7 +244,7 @@ impl Lookup {
     }
 }
 
-impl Drop for Lookup {
+impl Drop for Running {
     fn drop(&mut self) {
         // With its input closed it ends by itself, unless something holds it up.
         self.ask = None;
