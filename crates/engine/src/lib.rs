@@ -4,6 +4,7 @@
 
 pub mod archive;
 pub mod attend;
+pub mod attribution;
 pub mod base;
 pub mod changes;
 pub mod client;

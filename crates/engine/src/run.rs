@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use ringfence_jail::plan::Spec;
 use ringfence_model::ByteText;
+use ringfence_model::attribution::Attribution;
 use ringfence_model::changes::ChangeSet;
 use ringfence_model::journal::Event;
 use ringfence_model::limits::{Grade, Limits};
@@ -27,6 +28,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::attend::{Attended, Console, Inputs, Records, Witness, attend};
+use crate::attribution;
 use crate::changes::{self, PatchStats};
 use crate::clock::now_us;
 use crate::durable::{self, Existing};
@@ -136,6 +138,7 @@ pub fn run(
         console,
     )?;
     drop(reserve);
+    let evidence = recorder.evidence;
     for (limit, detail) in &attended.hits {
         journal.append(Event::Limit {
             limit: *limit,
@@ -157,10 +160,11 @@ pub fn run(
 
     steps.begin("seal", console)?;
     let (sources, set) = workspace.changes()?;
-    let (patch, stats) = render(&sources, &set, &bundle).inspect_err(|_| {
-        // Half a patch is none, and its room is needed to say so.
-        let _ = fs::remove_file(bundle.join(PATCH));
-    })?;
+    let (patch, stats, attribution) =
+        render(&sources, &set, &evidence, &bundle).inspect_err(|_| {
+            // Half a patch is none, and its room is needed to say so.
+            let _ = fs::remove_file(bundle.join(PATCH));
+        })?;
     journal.append(Event::Seal {
         changed: set.changes.len() as u64,
         omitted: set.omitted.len() as u64,
@@ -202,6 +206,7 @@ pub fn run(
         wall,
         probes: probed,
         journal_head: journal.head().to_owned(),
+        evidence: Some(attribution),
         notes: notes(&workspace, status),
     };
     let json = durable::write_file(&bundle.join(RESULT), &result.to_json(), Existing::Refuse)?;
@@ -373,8 +378,9 @@ struct Patch {
 fn render(
     sources: &changes::Sources,
     set: &ChangeSet,
+    evidence: &Evidence,
     bundle: &std::path::Path,
-) -> Result<(Patch, PatchStats), Error> {
+) -> Result<(Patch, PatchStats, Attribution), Error> {
     let path = bundle.join(PATCH);
     let fail = |source| Error::WriteFile {
         path: path.clone(),
@@ -385,7 +391,7 @@ fn render(
         out: std::io::BufWriter::new(file),
         hash: Sha256::new(),
     };
-    let stats = changes::render(sources, set, &mut out)?;
+    let (stats, attribution) = attribution::render(sources, set, evidence, &mut out)?;
     out.flush().map_err(fail)?;
     let file = out
         .out
@@ -397,6 +403,7 @@ fn render(
             sha256: ringfence_model::hex(&out.hash.finalize()),
         },
         stats,
+        attribution,
     ))
 }
 

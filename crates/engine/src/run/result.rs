@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use ringfence_model::ByteText;
+use ringfence_model::attribution::Attribution;
 use ringfence_model::changes::{Change, ChangeKind, Omitted, WhyOmitted};
 use ringfence_model::limits::{Graded, HumanBytes, Limit};
 use ringfence_model::outcome::{Outcome, RunStatus};
@@ -56,6 +57,9 @@ pub struct RunResult {
     /// How many things were tried from inside before the start, all in vain.
     pub probes: usize,
     pub journal_head: String,
+    /// Who wrote what changed. Absent from results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Attribution>,
     pub notes: Vec<String>,
 }
 
@@ -151,6 +155,14 @@ impl RunResult {
             self.changes.iter().map(line),
             self.changes.len(),
         );
+        if let Some(evidence) = &self.evidence {
+            section(
+                &mut text,
+                "Changed, and no write that was observed explains it: the evidence is incomplete",
+                evidence.unexplained.iter().map(|path| format!("`{path}`")),
+                usize::try_from(evidence.unexplained_count).unwrap_or(usize::MAX),
+            );
+        }
         section(
             &mut text,
             "Left behind",
