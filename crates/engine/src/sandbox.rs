@@ -77,6 +77,7 @@ impl Sandbox {
         let hello = Hello {
             agent_uid: AGENT_ID,
             agent_gid: AGENT_ID,
+            workspace: inside.clone(),
             writable: ["/tmp", "/home/agent", "/dev/shm"]
                 .map(str::to_owned)
                 .into_iter()

@@ -27,9 +27,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use crate::connection::{CHUNK, Connection};
-use crate::failure;
 use crate::freeze::World;
 use crate::processes::{self, Watchdog};
+use crate::{Ready, failure};
 use records::Word;
 use ring::Ring;
 use strays::{Hunt, Identity};
@@ -45,6 +45,8 @@ const GRACE: Duration = Duration::from_millis(1000);
 const KILL_EVERY: Duration = Duration::from_millis(5);
 /// BOUND: after the leader's exit, output that never falls idle is waited for this many idle times.
 const DRAIN_FACTOR: u32 = 10;
+/// BOUND: after the leader's exit, programs that are still being read are waited for this long.
+const READING: Duration = Duration::from_secs(2);
 /// BOUND: leftovers listed by name; a fork bomb must not fill a frame.
 const LEFTOVERS: usize = 64;
 
@@ -116,9 +118,9 @@ enum Kill {
 
 impl Execs {
     /// Starts a command; its stream is the request's.
-    pub fn start(&mut self, stream: u32, asked: Asked, hello: &Hello) -> Reply {
+    pub fn start(&mut self, stream: u32, asked: Asked, ready: &mut Ready) -> Reply {
         let program = asked.argv.first().cloned().unwrap_or_default();
-        match start::start(asked, hello) {
+        match start::start(stream, asked, ready) {
             Ok(exec) => {
                 let pid = exec.warden.pid;
                 self.running.insert(stream, exec);
@@ -274,10 +276,11 @@ impl Execs {
     pub fn advance(
         &mut self,
         now: Instant,
-        hello: &Hello,
+        ready: &mut Ready,
         world: World,
         connection: &mut Connection,
     ) {
+        let hello = &ready.hello;
         self.chunk.reserve(CHUNK);
         for (&stream, exec) in &mut self.running {
             let ended_before = exec.ended.is_some();
@@ -300,7 +303,10 @@ impl Execs {
             let idle = Duration::from_millis(hello.drain_idle_ms);
             // Whose warden was killed is over when the strays are: one hunt is for all of them.
             let hunted = exec.word == Word::Missing && self.hunt.is_on();
-            if !hunted && exec.is_over(now, idle) {
+            // What is known of it is said before its end is.
+            let read = !ready.observer.has_work() || exec.ended_before(now, READING);
+            if !hunted && read && exec.is_over(now, idle) {
+                ready.observer.conclude(connection);
                 exec.reported = true;
                 connection.notice(stream, &Notice::Exited(exec.report()));
             }
@@ -511,6 +517,11 @@ impl Exec {
         let quiet = now.saturating_duration_since(self.last_output.max(ended.at)) >= idle;
         let long = now.saturating_duration_since(ended.at) >= idle * DRAIN_FACTOR;
         drained || quiet || long
+    }
+
+    fn ended_before(&self, now: Instant, by: Duration) -> bool {
+        let ended = self.ended.as_ref();
+        ended.is_some_and(|ended| now.saturating_duration_since(ended.at) >= by)
     }
 
     fn report(&self) -> Exited {

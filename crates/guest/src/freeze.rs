@@ -16,7 +16,9 @@ use ringfence_model::wire::{Exec, Failure, Reply};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
+use crate::connection::Connection;
 use crate::failure;
+use crate::observe::Observer;
 use crate::processes::{self, Process};
 
 /// BOUND: a process takes its stop when it leaves the kernel; who needs longer is stuck in there.
@@ -68,7 +70,8 @@ impl Freezer {
     }
 
     /// Stops everything and waits until it has stopped.
-    pub fn freeze(&mut self) -> Reply {
+    /// Who waits for the observer's answer gets it, and stops then.
+    pub fn freeze(&mut self, observer: &mut Observer, connection: &mut Connection) -> Reply {
         if self.frozen.is_some() {
             return Reply::Done;
         }
@@ -79,8 +82,9 @@ impl Freezer {
         let mut before = None;
         processes::signal_all(Signal::STOP);
         loop {
+            observer.advance(connection);
             let threads = threads();
-            if moving(&threads, began.elapsed()) > 0 {
+            if moving(&threads, began.elapsed()) > 0 || observer.is_amid_exec() {
                 processes::signal_all(Signal::STOP);
                 before = None;
             } else if before.as_ref() == Some(&threads) {

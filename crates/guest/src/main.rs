@@ -10,6 +10,7 @@ mod connection;
 mod execs;
 mod files;
 mod freeze;
+mod observe;
 mod processes;
 mod proof;
 mod watch;
@@ -24,7 +25,9 @@ use connection::{Connection, Incoming};
 use execs::Execs;
 use files::Files;
 use freeze::{Freezer, World};
+use observe::Observer;
 use ringfence_jail::lockdown;
+use ringfence_jail::seccomp::Watched;
 use ringfence_jail::warden::BecomeAgent;
 use ringfence_model::ByteText;
 use ringfence_model::wire::{Failure, Hello, Reply, Request, Wall};
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
 fn serve(socket: UnixStream) -> io::Result<()> {
     lockdown::make_undumpable().map_err(io::Error::other)?;
     ringfence_jail::ignore_signals();
+    ringfence_jail::allow_many_files();
     // Two ways to go with the host process: the end of the socket, and this.
     ringfence_jail::become_subject_of(KILL)?;
     let mut guest = Guest {
@@ -66,7 +70,7 @@ fn serve(socket: UnixStream) -> io::Result<()> {
         files: Files::default(),
         watches: Watches::default(),
         freezer: Freezer::default(),
-        hello: None,
+        ready: None,
     };
     loop {
         guest.wait()?;
@@ -74,11 +78,12 @@ fn serve(socket: UnixStream) -> io::Result<()> {
             return Ok(());
         }
         let now = Instant::now();
-        if let Some(hello) = &guest.hello {
+        if let Some(ready) = &mut guest.ready {
             let world = guest.freezer.world();
+            ready.observer.advance(&mut guest.connection);
             guest
                 .execs
-                .advance(now, hello, world, &mut guest.connection);
+                .advance(now, ready, world, &mut guest.connection);
         }
         guest.files.advance(&mut guest.connection);
         guest.watches.advance(&mut guest.connection);
@@ -93,7 +98,15 @@ struct Guest {
     watches: Watches,
     freezer: Freezer,
     /// Set once the guest is locked down; nothing is done before.
-    hello: Option<Hello>,
+    ready: Option<Ready>,
+}
+
+/// What a guest has that is locked down.
+pub(crate) struct Ready {
+    pub hello: Hello,
+    pub observer: Observer,
+    /// What every command is watched by.
+    pub watched: Watched,
 }
 
 impl Guest {
@@ -108,7 +121,12 @@ impl Guest {
         let room = self.connection.has_room();
         self.execs.interests(room, &mut waits);
         self.watches.interests(&mut waits);
-        let timeout = if self.files.has_work() && room {
+        let observer = self.ready.as_ref().map(|ready| &ready.observer);
+        if let Some(observer) = observer {
+            observer.interests(room, &mut waits);
+        }
+        let work = self.files.has_work() || observer.is_some_and(Observer::has_work);
+        let timeout = if work && room {
             Some(Duration::ZERO)
         } else {
             self.execs.next_wake(Instant::now())
@@ -147,18 +165,23 @@ impl Guest {
     }
 
     fn answer(&mut self, stream: u32, request: Request) -> io::Result<()> {
-        let reply = match (request, &self.hello) {
+        let reply = match (request, &mut self.ready) {
             (Request::Hello(hello), None) => {
                 let wall = lock_down(&hello)?;
-                self.hello = Some(hello);
+                let observer = Observer::new(&hello.workspace)?;
+                self.ready = Some(Ready {
+                    hello,
+                    observer,
+                    watched: Watched::build(),
+                });
                 Some(Reply::Ready { wall })
             }
             (Request::Hello(_), Some(_)) | (_, None) => {
                 return Err(io::Error::other("the host spoke out of turn"));
             }
-            (Request::Prove(prove), Some(hello)) => Some(proof::prove(&prove, hello)),
-            (Request::Exec(exec), Some(hello)) => Some(match self.freezer.world() {
-                World::Moves => self.execs.start(stream, exec, hello),
+            (Request::Prove(prove), Some(ready)) => Some(proof::prove(&prove, &ready.hello)),
+            (Request::Exec(exec), Some(ready)) => Some(match self.freezer.world() {
+                World::Moves => self.execs.start(stream, exec, ready),
                 World::StandsStill => freeze::refuse(&exec),
             }),
             (
@@ -182,7 +205,10 @@ impl Guest {
             (Request::Watch { path }, _) => Some(self.watches.add(stream, &path)),
             (Request::Unwatch { watch }, _) => Some(self.watches.remove(watch)),
             (Request::Flow { exec, flow }, _) => Some(self.execs.flow(exec, flow)),
-            (Request::Freeze, _) => Some(self.freezer.freeze()),
+            (Request::Freeze, Some(ready)) => Some(
+                self.freezer
+                    .freeze(&mut ready.observer, &mut self.connection),
+            ),
             (Request::Thaw, _) => Some(self.freezer.thaw()),
             (Request::Ping { nonce }, _) => Some(Reply::Pong { nonce }),
             (Request::Usage, _) => Some(Reply::Usage(processes::usage())),
@@ -197,7 +223,9 @@ impl Guest {
 
 /// INVARIANT: after this, neither the guest nor anything it starts can widen what it may do.
 fn lock_down(hello: &Hello) -> io::Result<Wall> {
-    if become_agent(hello) == BecomeAgent::Switch {
+    let become_agent = become_agent(hello);
+    lockdown::keep_capabilities_from_others(become_agent).map_err(io::Error::other)?;
+    if become_agent == BecomeAgent::Switch {
         lockdown::reach_files_as_agent();
         // Changing who reaches files makes a process readable again.
         lockdown::make_undumpable().map_err(io::Error::other)?;

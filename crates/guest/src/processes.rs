@@ -15,6 +15,8 @@ use crate::freeze::World;
 pub struct Process {
     pub pid: i32,
     pub parent: i32,
+    pub group: i32,
+    pub session: i32,
     threads: u64,
     own_ticks: u64,
     /// Its own processor time and that of the children it has waited for.
@@ -24,6 +26,23 @@ pub struct Process {
     pub started: u64,
     pub zombie: bool,
     pub stopped: bool,
+    /// How it ended, as `wait` says it; zero while it runs, and for those who may not know.
+    status: i32,
+}
+
+/// BOUND: how finely the kernel counts processor time.
+const TICK_US: u64 = 10_000;
+
+impl Process {
+    /// How it ended, where it has.
+    pub fn status(&self) -> Option<i32> {
+        self.zombie.then_some(self.status)
+    }
+
+    /// Its own processor time.
+    pub fn cpu_us(&self) -> u64 {
+        self.own_ticks * TICK_US
+    }
 }
 
 pub fn all() -> Vec<Process> {
@@ -37,11 +56,12 @@ pub fn all() -> Vec<Process> {
         .collect()
 }
 
-fn read(pid: i32) -> Option<Process> {
+/// One process, if it is there.
+pub fn read(pid: i32) -> Option<Process> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     // HOSTILE: the name in parentheses may hold anything, also parentheses and spaces.
     let end = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(end + 2..)?).ok()?;
+    let rest = std::str::from_utf8(stat.get(end + 2..)?).ok()?.trim_end();
     let fields: Vec<&str> = rest.split(' ').collect();
     let number = |field: usize| {
         fields
@@ -59,6 +79,8 @@ fn read(pid: i32) -> Option<Process> {
     Some(Process {
         pid,
         parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
         threads,
         own_ticks: number(14)? + number(15)?,
         ticks: number(14)? + number(15)? + number(16)? + number(17)?,
@@ -66,6 +88,7 @@ fn read(pid: i32) -> Option<Process> {
         started: number(22)?,
         zombie,
         stopped: fields.first() == Some(&"T"),
+        status: number(52)? as i32,
     })
 }
 

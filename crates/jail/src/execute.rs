@@ -10,6 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
+use crate::identity::BOUND_CAPABILITIES;
 use crate::plan::Op;
 use crate::sys::{self, Recursive};
 
@@ -204,9 +205,22 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
             Err(Errno::INVAL) => Ok(()),
             other => other,
         },
-        Op::DropCapabilities { keep } => {
+        Op::DropCapabilities {
+            keep,
+            ambient: false,
+        } => {
             sys::bound_capabilities(*keep)?;
             sys::set_capabilities(*keep)
+        }
+        Op::DropCapabilities {
+            keep,
+            ambient: true,
+        } => {
+            // What is not in the bounding set cannot become inheritable.
+            sys::set_inheritable_capabilities(*keep | BOUND_CAPABILITIES, *keep)?;
+            sys::raise_ambient(*keep)?;
+            sys::bound_capabilities(0)?;
+            sys::set_inheritable_capabilities(*keep, *keep)
         }
         Op::NoNewPrivileges => sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1),
         Op::NewSession => {

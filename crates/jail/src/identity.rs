@@ -5,16 +5,26 @@ use std::io;
 /// The agent's user and group id inside, on every backend.
 pub const AGENT_ID: u32 = 1000;
 
-/// The capabilities that the guest keeps where it is somebody else than the agent: switch to the
-/// agent, signal it, and empty the bounding set.
-pub(crate) const GUEST_CAPABILITIES: u64 =
-    1 << libc_cap::KILL | 1 << libc_cap::SETGID | 1 << libc_cap::SETUID | 1 << libc_cap::SETPCAP;
+/// The capability that every guest keeps: looking into processes of its own user namespace, also
+/// into those that hide their memory. Nothing outside of the sandbox is in that namespace.
+pub(crate) const OBSERVER_CAPABILITIES: u64 = 1 << libc_cap::SYS_PTRACE;
+/// The capabilities that the guest keeps where it is somebody else than the agent: also switch to
+/// the agent, signal it, and empty the bounding set.
+pub(crate) const GUEST_CAPABILITIES: u64 = OBSERVER_CAPABILITIES
+    | 1 << libc_cap::KILL
+    | 1 << libc_cap::SETGID
+    | 1 << libc_cap::SETUID
+    | 1 << libc_cap::SETPCAP;
+
+/// What changing the bounding set takes.
+pub(crate) const BOUND_CAPABILITIES: u64 = 1 << libc_cap::SETPCAP;
 
 mod libc_cap {
     pub(crate) const KILL: u64 = 5;
     pub const SETGID: u64 = 6;
     pub const SETUID: u64 = 7;
     pub const SETPCAP: u64 = 8;
+    pub const SYS_PTRACE: u64 = 19;
 }
 
 /// BOUND: first host id of the range used as root: far above any allocation that distributions

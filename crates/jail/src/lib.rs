@@ -9,6 +9,7 @@
 //!  clone3(user,mount,pid,net,…) ──▶ waits
 //!  cgroup, uid_map, gid_map     ──▶ executes the ops, one by one
 //!                                   execveat(sealed guest, no env)  ──▶  lockdown: Landlock, seccomp
+//!                                                                        observe: execs and writes
 //!  ◀──────────────────── framed protocol on one inherited socket ──────  wardens, execs, files
 //! ```
 
@@ -18,6 +19,7 @@ pub mod facts;
 pub mod identity;
 pub mod launch;
 pub mod lockdown;
+pub mod observe;
 pub mod plan;
 pub mod probe;
 pub mod sealed;
@@ -29,6 +31,6 @@ pub mod view;
 pub mod warden;
 
 pub use sys::{
-    become_subject_of, close_inherited, ignore_signals, inherited_socket, processors,
-    total_memory_bytes,
+    allow_many_files, become_subject_of, close_inherited, ignore_signals, inherited_socket,
+    processors, total_memory_bytes,
 };

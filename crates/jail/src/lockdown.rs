@@ -7,14 +7,18 @@ use landlock::{
     RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 
+use crate::identity::{GUEST_CAPABILITIES, OBSERVER_CAPABILITIES};
 use crate::seccomp::{Filters, SeccompError};
 use crate::sys;
+use crate::warden::BecomeAgent;
 
 /// Why the guest could not lock itself down.
 #[derive(Debug, thiserror::Error)]
 pub enum LockdownError {
     #[error("cannot make the guest unreadable to the agent")]
     Undumpable(#[source] io::Error),
+    #[error("cannot keep the guest's capabilities from the agent")]
+    Capabilities(#[source] io::Error),
     #[error("cannot restrict file access with Landlock")]
     Landlock(#[source] landlock::RulesetError),
     #[error("cannot open `{path}` for Landlock")]
@@ -41,6 +45,15 @@ pub enum Wall {
 /// Hides the guest from the agent: no ptrace, no `/proc/1/{mem,environ,fd,…}`.
 pub fn make_undumpable() -> Result<(), LockdownError> {
     sys::prctl(libc::PR_SET_DUMPABLE, 0).map_err(|errno| LockdownError::Undumpable(errno.into()))
+}
+
+/// The guest's capabilities are its own: nothing that it executes inherits them.
+pub fn keep_capabilities_from_others(become_agent: BecomeAgent) -> Result<(), LockdownError> {
+    let keep = match become_agent {
+        BecomeAgent::Already => OBSERVER_CAPABILITIES,
+        BecomeAgent::Switch => GUEST_CAPABILITIES,
+    };
+    sys::set_capabilities(keep).map_err(|errno| LockdownError::Capabilities(errno.into()))
 }
 
 /// Landlock: everything that is mounted may be read and executed, only `writable` may be written.

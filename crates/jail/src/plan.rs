@@ -144,8 +144,11 @@ pub enum Op {
     SealRoot,
     /// Own cgroup root, taken after the host has put this process into its cgroup.
     CgroupNamespace,
+    /// A guest that is root inside gets what is in the bounding set when it is executed, any other
+    /// what is ambient.
     DropCapabilities {
         keep: u64,
+        ambient: bool,
     },
     NoNewPrivileges,
     NewSession,
@@ -201,10 +204,14 @@ pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     });
     list.push(Op::Pivot);
     list.push(Op::SealRoot);
-    list.push(Op::DropCapabilities {
-        keep: match spec.identity {
-            Identity::Single { .. } => 0,
-            Identity::Range { .. } => crate::identity::GUEST_CAPABILITIES,
+    list.push(match spec.identity {
+        Identity::Single { .. } => Op::DropCapabilities {
+            keep: crate::identity::OBSERVER_CAPABILITIES,
+            ambient: true,
+        },
+        Identity::Range { .. } => Op::DropCapabilities {
+            keep: crate::identity::GUEST_CAPABILITIES,
+            ambient: false,
         },
     });
     list.push(Op::NewSession);

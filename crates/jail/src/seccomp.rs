@@ -4,9 +4,11 @@
 //! must not have answers `EPERM`; everything else answers `ENOSYS`, as on an older kernel, so that
 //! programs fall back and what the kernel learns tomorrow is closed today. Numbers of the x32
 //! interface are not named and therefore closed; another architecture kills. The second filter
-//! answers `EPERM` to bad arguments of calls that are fine otherwise.
+//! answers `EPERM` to bad arguments of calls that are fine otherwise. A third one, on each command,
+//! shows what it executes and changes.
 
 mod allowlist;
+mod watched;
 
 use std::collections::BTreeMap;
 
@@ -161,7 +163,6 @@ const TIOCLINUX: u64 = 0x541c;
 const TIOCCONS: u64 = 0x541d;
 const TIOCSETD: u64 = 0x5423;
 const PR_SET_MM: u64 = 35;
-const SECCOMP_FILTER_FLAG_NEW_LISTENER: u64 = 8;
 const GUEST_PID: u64 = 1;
 
 /// The programs, ready to be installed.
@@ -193,6 +194,21 @@ impl Filters {
             seccompiler::apply_filter(filter).map_err(SeccompError::Install)?;
         }
         Ok(())
+    }
+}
+
+/// The filter of a command, ready to be installed by its warden.
+#[derive(Debug)]
+pub struct Watched(Vec<seccompiler::sock_filter>);
+
+impl Watched {
+    pub fn build() -> Self {
+        Self(watched::program())
+    }
+
+    /// Installs it on this process and everything that it starts; gives where calls are shown.
+    pub(crate) fn install(&self) -> rustix::io::Result<std::os::fd::OwnedFd> {
+        crate::observe::install(&self.0)
     }
 }
 
@@ -279,14 +295,6 @@ fn refusals() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SeccompError> {
         vec![when(0, Compare::Ne, 0)?, when(0, Compare::Ne, 0xffff_ffff)?],
     )?;
     add(libc::SYS_prctl, vec![when(0, Compare::Eq, PR_SET_MM)?])?;
-    add(
-        libc::SYS_seccomp,
-        vec![when(
-            1,
-            Compare::MaskedEq(SECCOMP_FILTER_FLAG_NEW_LISTENER),
-            SECCOMP_FILTER_FLAG_NEW_LISTENER,
-        )?],
-    )?;
     // Limits of another process; with one uid inside, pid 1 would be open to them.
     add(
         libc::SYS_prlimit64,

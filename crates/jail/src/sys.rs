@@ -23,12 +23,15 @@ struct MountAttr {
     userns_fd: u64,
 }
 
+/// Why the last call failed.
+pub(crate) fn last_errno() -> Errno {
+    // SAFETY: errno is always there to be read.
+    Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
+}
+
 fn check(result: libc::c_long) -> rustix::io::Result<libc::c_long> {
     if result < 0 {
-        // SAFETY: errno is always there to be read.
-        Err(Errno::from_raw_os_error(unsafe {
-            *libc::__errno_location()
-        }))
+        Err(last_errno())
     } else {
         Ok(result)
     }
@@ -250,8 +253,31 @@ pub(crate) fn prctl(option: libc::c_int, value: libc::c_ulong) -> rustix::io::Re
     Ok(())
 }
 
-/// Sets effective and permitted capabilities to `keep` and clears the inheritable ones.
+/// Sets effective and permitted capabilities to `keep` and clears the inheritable ones, and with
+/// them the ambient ones.
 pub(crate) fn set_capabilities(keep: u64) -> rustix::io::Result<()> {
+    set_inheritable_capabilities(keep, 0)
+}
+
+/// Capabilities that are permitted and inheritable already are kept through exec.
+pub(crate) fn raise_ambient(capabilities: u64) -> rustix::io::Result<()> {
+    for capability in (0..u64::BITS).filter(|bit| capabilities >> bit & 1 == 1) {
+        // SAFETY: plain numbers.
+        check(libc::c_long::from(unsafe {
+            libc::prctl(
+                libc::PR_CAP_AMBIENT,
+                libc::PR_CAP_AMBIENT_RAISE,
+                libc::c_ulong::from(capability),
+                0,
+                0,
+            )
+        }))?;
+    }
+    Ok(())
+}
+
+/// Sets effective and permitted capabilities to `keep`, and the inheritable ones.
+pub(crate) fn set_inheritable_capabilities(keep: u64, inheritable: u64) -> rustix::io::Result<()> {
     #[repr(C)]
     struct Header {
         version: u32,
@@ -274,12 +300,12 @@ pub(crate) fn set_capabilities(keep: u64) -> rustix::io::Result<()> {
         Data {
             effective: low,
             permitted: low,
-            inheritable: 0,
+            inheritable: inheritable as u32,
         },
         Data {
             effective: high,
             permitted: high,
-            inheritable: 0,
+            inheritable: (inheritable >> 32) as u32,
         },
     ];
     // SAFETY: header and data have the layout of version 3 and live through the call.
@@ -433,6 +459,13 @@ pub fn total_memory_bytes() -> u64 {
 /// How many processors this process may use.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Raises this process's own bound of open files to what it may be.
+pub fn allow_many_files() {
+    let hard = get_rlimit_hard(libc::RLIMIT_NOFILE);
+    // Where that fails, the bound is what it was.
+    let _ = set_rlimit(libc::RLIMIT_NOFILE, hard);
 }
 
 /// This process gets a signal when the thread that started it dies.

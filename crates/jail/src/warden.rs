@@ -11,11 +11,13 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
 use crate::identity::AGENT_ID;
+use crate::observe::{self, Listener};
+use crate::seccomp::Watched;
 use crate::sys;
 
 /// What to start. Everything is prepared, so that the child only makes system calls.
@@ -152,31 +154,45 @@ impl Record {
     }
 }
 
-/// A started warden: its pid and the pipe with its records.
+/// A started warden: its pid, the pipe with its records, and where its calls are shown.
 #[derive(Debug)]
 pub struct Warden {
     pub pid: i32,
     pub records: OwnedFd,
+    pub listener: Listener,
 }
 
 /// Starts a command under a warden.
 ///
-/// INVARIANT: called by the guest, which has one thread.
-pub fn start(command: Command) -> io::Result<Warden> {
+/// INVARIANT: called by the guest, which has one thread. Nothing of the command runs before the
+/// guest has the listener.
+pub fn start(command: Command, watched: &Watched) -> io::Result<Warden> {
     let (read, write) = io::pipe()?;
+    let (ours, theirs) = observe::pair()?;
     // SAFETY: the guest has one thread (asserted by its own main function).
     match unsafe { sys::fork_single_threaded() }? {
-        None => be_warden(&command, write.as_raw_fd()),
-        Some(pid) => Ok(Warden {
-            pid,
-            records: read.into(),
-        }),
+        None => be_warden(&command, write.as_raw_fd(), watched, theirs.as_fd()),
+        Some(pid) => {
+            drop(theirs);
+            Ok(Warden {
+                pid,
+                records: read.into(),
+                listener: observe::receive_listener(ours.as_fd())?,
+            })
+        }
     }
 }
 
-fn be_warden(command: &Command, records: RawFd) -> ! {
+fn be_warden(command: &Command, records: RawFd, watched: &Watched, guest: BorrowedFd<'_>) -> ! {
     let _ = sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
     reset_signals();
+    // INVARIANT: no filter, no command. Where the guest gets no listener, it says so.
+    let watching = watched
+        .install()
+        .and_then(|listener| observe::send_listener(guest, listener.as_raw_fd()));
+    if watching.is_err() {
+        sys::exit_now(1);
+    }
     let mut leader = Leader { command, records };
     // SAFETY: this process has one thread, and `lead` takes a `Leader` and does not return.
     let leader = match unsafe { sys::spawn_in_place(lead, (&raw mut leader).cast()) } {
@@ -197,6 +213,8 @@ fn be_warden(command: &Command, records: RawFd) -> ! {
     // The guest's socket, the command's streams and the pipes of other execs must not be held open
     // by a warden.
     close_all_but(&[records]);
+    // It only waits from now on.
+    let _ = sys::set_capabilities(0);
     reap(leader, records)
 }
 
@@ -285,9 +303,7 @@ fn be_leader(command: &Command, records: RawFd) -> ! {
     if let Err(errno) = limits(command) {
         fail(errno, NotStartedAt::Limits);
     }
-    if command.become_agent == BecomeAgent::Switch
-        && let Err(errno) = become_agent()
-    {
+    if let Err(errno) = become_agent(command.become_agent) {
         fail(errno, NotStartedAt::Limits);
     }
     if let Err(errno) = rustix::process::chdir(command.cwd.as_c_str()) {
@@ -370,9 +386,11 @@ fn limits(command: &Command) -> rustix::io::Result<()> {
     sys::set_rlimit(libc::RLIMIT_CORE, 0)
 }
 
-fn become_agent() -> rustix::io::Result<()> {
-    sys::bound_capabilities(0)?;
-    sys::set_ids(AGENT_ID, AGENT_ID)?;
+fn become_agent(how: BecomeAgent) -> rustix::io::Result<()> {
+    if how == BecomeAgent::Switch {
+        sys::bound_capabilities(0)?;
+        sys::set_ids(AGENT_ID, AGENT_ID)?;
+    }
     sys::set_capabilities(0)
 }
 
@@ -386,7 +404,7 @@ pub fn call_as_agent(
     let (mut read, mut write) = io::pipe()?;
     // SAFETY: the guest has one thread.
     if unsafe { sys::fork_single_threaded() }?.is_none() {
-        if become_agent_first == BecomeAgent::Switch && become_agent().is_err() {
+        if become_agent(become_agent_first).is_err() {
             sys::exit_now(1);
         }
         function(&mut write);

@@ -123,7 +123,11 @@ fn the_last_steps_take_away_and_never_give() {
         after.as_slice(),
         [
             Op::SealRoot,
-            Op::DropCapabilities { keep: 0 },
+            // Looking into processes of its own: nothing else is kept.
+            Op::DropCapabilities {
+                keep: 0x0008_0000,
+                ambient: true
+            },
             Op::NewSession,
             Op::NoCoreFiles,
             Op::NoNewPrivileges,

@@ -204,6 +204,8 @@ pub struct Hello {
     /// Whom the agent runs as. Where it differs from the guest's own id, the guest switches.
     pub agent_uid: u32,
     pub agent_gid: u32,
+    /// Where the workspace is; what happens to files below it is recorded.
+    pub workspace: String,
     /// Directories that the agent may write.
     pub writable: Vec<String>,
     /// How long output may be idle after the leader's exit before an exec ends.

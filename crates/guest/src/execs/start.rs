@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 use ringfence_jail::terminal;
 use ringfence_jail::warden::{self, Terminal};
 use ringfence_model::ByteText;
-use ringfence_model::wire::{Exec as Asked, Flow, Hello, OutputMode, Stdin};
+use ringfence_model::wire::{Exec as Asked, Flow, OutputMode, Stdin};
 use rustix::io::Errno;
 
 use super::records::Word;
 use super::ring::Ring;
 use super::strays::Identity;
 use super::{Exec, Input};
-use crate::{become_agent, pipe};
+use crate::{Ready, become_agent, pipe};
 
 /// Starts a command under a warden.
-pub(super) fn start(asked: Asked, hello: &Hello) -> io::Result<Exec> {
+pub(super) fn start(stream: u32, asked: Asked, ready: &mut Ready) -> io::Result<Exec> {
+    let hello = &ready.hello;
     let now = Instant::now();
     let strings = |list: &[ByteText]| -> io::Result<Vec<CString>> {
         list.iter()
@@ -54,7 +55,8 @@ pub(super) fn start(asked: Asked, hello: &Hello) -> io::Result<Exec> {
         file_bytes: hello.file_bytes,
         become_agent: become_agent(hello),
     };
-    let started = warden::start(command)?;
+    let started = warden::start(command, &ready.watched)?;
+    ready.observer.watch(stream, started.listener);
     for fd in [&streams.stdin, &streams.stdout, &streams.stderr]
         .into_iter()
         .flatten()

@@ -23,13 +23,13 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
 /// Where the kernel puts the number of the call, and the architecture.
-const NUMBER_AT: u32 = 0;
+pub(super) const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 
-const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+pub(super) const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+pub(super) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+pub(super) const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+pub(super) const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 /// A program that gives each named call its answer, `ENOSYS` to all others, and kills what calls by
 /// another architecture's numbers.
@@ -54,7 +54,7 @@ pub(super) fn program(answers: &BTreeMap<u32, u32>) -> Vec<sock_filter> {
     program
 }
 
-fn instruction(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
+pub(super) fn instruction(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 

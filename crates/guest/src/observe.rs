@@ -1,0 +1,338 @@
+//! Everything that commands execute and change, as the kernel shows it.
+//!
+//! ```text
+//! warden's filter ──▶ listener ──▶ exec:  refused at once where nothing is there
+//!                                         else seized, let go on, and met at its exec or its failure
+//!                              └─▶ write: who, what, where; let go on
+//! process table ──▶ end of each process that executed something
+//! ```
+//!
+//! INVARIANT: one loop, and nothing in it waits for a process: each call is answered in the turn in
+//! which it is seen. What takes long (reading a program to name it by its hash) is done in slices
+//! between turns. Where the host does not keep up, calls are left waiting.
+
+mod argv;
+mod attempts;
+mod calls;
+mod paths;
+mod programs;
+mod table;
+mod writes;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Instant;
+
+use ringfence_jail::observe::{self, Asked, Children, Listener, Shown, Stop};
+use ringfence_model::ByteText;
+use ringfence_model::observed::{Exec, ExecFailed, Observed, Refused};
+use ringfence_model::wire::Notice;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use crate::connection::Connection;
+use argv::Argv;
+use attempts::{Attempt, Attempts};
+use calls::ExecCall;
+use programs::Programs;
+use table::Table;
+use writes::Writes;
+
+/// BOUND: calls answered in one turn, so that output and requests have theirs.
+const CALLS_IN_A_TURN: usize = 64;
+
+/// All that is observed in this sandbox.
+#[derive(Debug)]
+pub struct Observer {
+    children: Children,
+    table: Table,
+    listeners: Vec<Watched>,
+    /// Threads that are executing something.
+    pending: BTreeMap<i32, Pending>,
+    attempts: Attempts,
+    programs: Programs,
+    writes: Writes,
+    last_exec: u64,
+}
+
+/// A command whose calls are shown.
+#[derive(Debug)]
+struct Watched {
+    stream: u32,
+    listener: Listener,
+}
+
+/// An exec that was let go on.
+#[derive(Debug)]
+struct Pending {
+    stream: u32,
+    call: ExecCall,
+}
+
+impl Observer {
+    /// INVARIANT: called before anything is started.
+    pub fn new(workspace: &str) -> io::Result<Self> {
+        Ok(Self {
+            children: Children::watch()?,
+            table: Table::new()?,
+            listeners: Vec::new(),
+            pending: BTreeMap::new(),
+            attempts: Attempts::default(),
+            programs: Programs::default(),
+            writes: Writes::below(workspace),
+            last_exec: 0,
+        })
+    }
+
+    /// Watches a command that was just started.
+    pub fn watch(&mut self, stream: u32, listener: Listener) {
+        self.listeners.push(Watched { stream, listener });
+    }
+
+    /// What to wait for.
+    pub fn interests<'a>(&'a self, room: bool, waits: &mut Vec<PollFd<'a>>) {
+        waits.push(PollFd::new(&self.children, PollFlags::IN));
+        waits.push(PollFd::new(&self.table, PollFlags::IN));
+        if room {
+            for watched in &self.listeners {
+                waits.push(PollFd::new(&watched.listener, PollFlags::IN));
+            }
+        }
+    }
+
+    /// Whether there is something to be read between turns.
+    pub fn has_work(&self) -> bool {
+        self.programs.has_work()
+    }
+
+    /// Whether a thread is between its call and our look at what became of it.
+    pub fn is_amid_exec(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Does all that can be done now.
+    pub fn advance(&mut self, connection: &mut Connection) {
+        self.take_stops(connection);
+        self.take_calls(connection);
+        // A process that has just executed something may have ended already.
+        self.take_stops(connection);
+        self.take_endings(connection);
+        self.programs
+            .advance(|stream, program| tell(connection, stream, Observed::Program(program)));
+    }
+
+    fn take_calls(&mut self, connection: &mut Connection) {
+        for _ in 0..CALLS_IN_A_TURN {
+            if !connection.has_room() {
+                return;
+            }
+            let (ready, gone) = self.ready();
+            for &at in &ready {
+                let watched = &self.listeners[at];
+                if let Some(shown) = watched.listener.receive() {
+                    self.answer(at, &shown, connection);
+                }
+            }
+            // From the last one on, so that the numbers of the others stay.
+            for at in gone.into_iter().rev() {
+                self.listeners.swap_remove(at);
+            }
+            if ready.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// The listeners with a call, and those of commands of which nothing is left.
+    fn ready(&self) -> (Vec<usize>, Vec<usize>) {
+        let mut waits: Vec<PollFd<'_>> = self
+            .listeners
+            .iter()
+            .map(|watched| PollFd::new(&watched.listener, PollFlags::IN))
+            .collect();
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if waits.is_empty() || rustix::event::poll(&mut waits, Some(&now)).is_err() {
+            return (Vec::new(), Vec::new());
+        }
+        let with = |wanted: PollFlags, but: PollFlags| -> Vec<usize> {
+            let met = |wait: &PollFd<'_>| {
+                let events = wait.revents();
+                events.intersects(wanted) && !events.intersects(but)
+            };
+            (0..waits.len()).filter(|&at| met(&waits[at])).collect()
+        };
+        (
+            with(PollFlags::IN, PollFlags::empty()),
+            with(PollFlags::HUP | PollFlags::ERR, PollFlags::IN),
+        )
+    }
+
+    fn answer(&mut self, at: usize, shown: &Shown, connection: &mut Connection) {
+        let stream = self.listeners[at].stream;
+        let listener = &self.listeners[at].listener;
+        if let Asked::Exec { at: name, argv } = shown.asked {
+            let call = ExecCall::read(shown.thread, name, argv);
+            // HOSTILE: the number may have been another thread's meanwhile.
+            if listener.still_waits(shown) {
+                self.exec(at, shown, call, connection);
+            }
+            return;
+        }
+        let seen = self.writes.look(shown.thread, shown.asked, &self.table);
+        if listener.still_waits(shown) {
+            for fact in seen {
+                tell(connection, stream, fact);
+            }
+            listener.let_go_on(shown);
+        }
+    }
+
+    fn exec(&mut self, at: usize, shown: &Shown, call: ExecCall, connection: &mut Connection) {
+        let watched = &self.listeners[at];
+        let stream = watched.stream;
+        // Most calls look a name up in `PATH` and find nothing. What is not there is not executed,
+        // whatever appears there meanwhile.
+        if let Some(errno) = call.is_missing() {
+            let by = self.table.exec_of(shown.thread);
+            let attempt = Attempt::new(stream, by, &call, errno);
+            for failed in self.attempts.missed(shown.thread, attempt) {
+                tell_failed(connection, failed);
+            }
+            watched.listener.refuse(shown, errno);
+            return;
+        }
+        match observe::seize(shown.thread) {
+            Ok(()) => {
+                let thread = shown.thread;
+                self.pending.insert(thread, Pending { stream, call });
+                watched.listener.let_go_on(shown);
+                // Whether it succeeds or fails, it stops before it runs another instruction.
+                observe::interrupt(thread);
+            }
+            Err(_) if !call.is_readable() => {
+                watched.listener.refuse(shown, Errno::PERM);
+                let refused = Refused {
+                    pid: shown.thread,
+                    operation: "execute".to_owned(),
+                    reason: "the process cannot be looked into".to_owned(),
+                };
+                tell(connection, stream, Observed::Refused(refused));
+            }
+            Err(_) => {
+                // A debugger has it. What it asks for is all that can be known.
+                let argv = call.argv();
+                let process = table::process_of(shown.thread).unwrap_or(shown.thread);
+                let exe = call.file();
+                self.executed(stream, process, &call, exe, argv, false, connection);
+                let listener = &self.listeners[at].listener;
+                listener.let_go_on(shown);
+            }
+        }
+    }
+
+    /// Takes news of processes that have executed something, or failed to, and of children.
+    fn take_stops(&mut self, connection: &mut Connection) {
+        self.children.clear();
+        while let Some(stop) = self.children.next() {
+            match stop {
+                Stop::Executed { process, former } => {
+                    let pending = self
+                        .pending
+                        .remove(&former)
+                        .or_else(|| self.pending.remove(&process));
+                    if let Some(Pending { stream, call }) = pending {
+                        let argv = Argv::of_process(process);
+                        let exe = paths::link(process, "exe");
+                        for failed in self.attempts.executed(former, call.name()) {
+                            tell_failed(connection, failed);
+                        }
+                        self.executed(stream, process, &call, exe, argv, true, connection);
+                    }
+                    observe::detach(process, 0);
+                }
+                Stop::Returned {
+                    thread,
+                    result,
+                    signal,
+                } => {
+                    if let Some(Pending { stream, call }) = self.pending.remove(&thread)
+                        && let Some(errno) = Stop::errno(result)
+                    {
+                        let by = self.table.exec_of(thread);
+                        let attempt = Attempt::new(stream, by, &call, errno);
+                        for failed in self.attempts.failed(thread, attempt) {
+                            tell_failed(connection, failed);
+                        }
+                    }
+                    observe::detach(thread, signal);
+                }
+                Stop::Ended { process } => {
+                    self.pending.remove(&process);
+                }
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one fact in all its parts")]
+    fn executed(
+        &mut self,
+        stream: u32,
+        process: i32,
+        call: &ExecCall,
+        exe: Vec<u8>,
+        argv: Argv,
+        verified: bool,
+        connection: &mut Connection,
+    ) {
+        self.last_exec += 1;
+        let place = self.table.executed(process, self.last_exec, stream);
+        let program = self.programs.number(stream, process, &exe, verified);
+        let exec = Exec {
+            exec: self.last_exec,
+            pid: process,
+            started: place.started,
+            parent: place.parent,
+            parent_pid: place.parent_pid,
+            replaces: place.replaces,
+            program,
+            asked: (call.asked() != exe).then(|| ByteText::from(call.asked())),
+            exe: ByteText(exe),
+            argv: argv.kept,
+            argv_cut: argv.cut,
+            cwd: ByteText(call.cwd.clone()),
+            verified,
+        };
+        tell(connection, stream, Observed::Exec(exec));
+    }
+
+    fn take_endings(&mut self, connection: &mut Connection) {
+        for (stream, process, exit) in self.table.ended(Instant::now()) {
+            for failed in self.attempts.ended(process) {
+                tell_failed(connection, failed);
+            }
+            tell(connection, stream, Observed::Exit(exit));
+        }
+        for failed in self.attempts.old(Instant::now()) {
+            tell_failed(connection, failed);
+        }
+    }
+
+    /// Says everything about a command that is over: nothing of it is left to be awaited.
+    pub fn conclude(&mut self, connection: &mut Connection) {
+        self.take_endings(connection);
+        for failed in self.attempts.all() {
+            tell_failed(connection, failed);
+        }
+    }
+}
+
+fn tell(connection: &mut Connection, stream: u32, fact: Observed) {
+    connection.notice(stream, &Notice::Observed(fact));
+}
+
+fn tell_failed(connection: &mut Connection, (stream, failed): (u32, ExecFailed)) {
+    tell(connection, stream, Observed::ExecFailed(failed));
+}

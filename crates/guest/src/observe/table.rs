@@ -1,0 +1,173 @@
+//! Processes that have executed something: which exec each one is, and how it ends.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use ringfence_jail::observe::{Ending, Endings, ended_how};
+use ringfence_model::observed::Exit;
+
+use crate::processes::{self, Process};
+
+/// BOUND: how far up a process is looked for that has executed something.
+const GENERATIONS: usize = 64;
+
+#[derive(Debug)]
+pub struct Table {
+    endings: Endings,
+    known: BTreeMap<i32, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    started: u64,
+    exec: u64,
+    parent: Option<u64>,
+    stream: u32,
+    since: Instant,
+    /// Absent where the end cannot be waited for: no descriptor is left.
+    handle: Option<OwnedFd>,
+}
+
+/// Where a new exec stands.
+#[derive(Debug)]
+pub struct Position {
+    pub started: u64,
+    pub parent: Option<u64>,
+    pub parent_pid: i32,
+    pub replaces: Option<u64>,
+}
+
+impl AsFd for Table {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.endings.as_fd()
+    }
+}
+
+impl Table {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            endings: Endings::new()?,
+            known: BTreeMap::new(),
+        })
+    }
+
+    /// A process became this exec.
+    pub fn executed(&mut self, process: i32, exec: u64, stream: u32) -> Position {
+        let seen = processes::read(process);
+        let started = seen.as_ref().map_or(0, |seen| seen.started);
+        let parent_pid = seen.as_ref().map_or(0, |seen| seen.parent);
+        let before = self.known.remove(&process);
+        let before = before.filter(|before| before.started == started);
+        let replaces = before.as_ref().map(|before| before.exec);
+        let parent = match &before {
+            Some(before) => before.parent,
+            None => self
+                .exec_above(parent_pid)
+                .or_else(|| self.exec_beside(seen.as_ref()?)),
+        };
+        let handle = before.and_then(|before| before.handle);
+        let handle = handle.or_else(|| self.endings.add(process, process as u64).ok());
+        self.known.insert(
+            process,
+            Known {
+                started,
+                exec,
+                parent,
+                stream,
+                since: Instant::now(),
+                handle,
+            },
+        );
+        Position {
+            started,
+            parent,
+            parent_pid,
+            replaces,
+        }
+    }
+
+    /// The exec that a thread belongs to: its process, or the nearest above that executed anything.
+    pub fn exec_of(&self, thread: i32) -> Option<u64> {
+        if let Some(known) = self.known.get(&thread) {
+            return Some(known.exec);
+        }
+        let process = process_of(thread)?;
+        self.exec_above(process)
+            .or_else(|| self.exec_beside(&processes::read(process)?))
+    }
+
+    /// For an orphan: the exec that made its group or its session.
+    fn exec_beside(&self, orphan: &Process) -> Option<u64> {
+        [orphan.group, orphan.session]
+            .iter()
+            .find_map(|process| self.known.get(process))
+            .map(|known| known.exec)
+    }
+
+    fn exec_above(&self, process: i32) -> Option<u64> {
+        let mut process = process;
+        for _ in 0..GENERATIONS {
+            if let Some(known) = self.known.get(&process) {
+                return Some(known.exec);
+            }
+            if process <= 1 {
+                return None;
+            }
+            process = processes::read(process)?.parent;
+        }
+        None
+    }
+
+    /// Those that have ended: command, process, and how.
+    pub fn ended(&mut self, now: Instant) -> Vec<(u32, i32, Exit)> {
+        let mut all = Vec::new();
+        loop {
+            let tokens = self.endings.ended();
+            if tokens.is_empty() {
+                return all;
+            }
+            for token in tokens {
+                let process = token as i32;
+                if let Some(known) = self.known.remove(&process) {
+                    all.push((known.stream, process, known.exit(process, now)));
+                }
+            }
+        }
+    }
+}
+
+impl Known {
+    /// How it ended: from what is left of it, or from the kernel's own note where it is gone.
+    fn exit(&self, process: i32, now: Instant) -> Exit {
+        let left =
+            processes::read(process).filter(|left| left.started == self.started && left.zombie);
+        let ending = left
+            .as_ref()
+            .and_then(Process::status)
+            .map(Ending::of_status)
+            .or_else(|| ended_how(self.handle.as_ref()?.as_fd()));
+        let (code, signal) = match ending {
+            Some(Ending::Code(code)) => (Some(code), None),
+            Some(Ending::Signal(signal)) => (None, Some(signal)),
+            None => (None, None),
+        };
+        Exit {
+            exec: self.exec,
+            code,
+            signal,
+            duration_us: now.duration_since(self.since).as_micros() as u64,
+            cpu_us: left.as_ref().map(Process::cpu_us),
+            peak_bytes: None,
+        }
+    }
+}
+
+/// The process that a thread is of.
+pub fn process_of(thread: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    // HOSTILE: the name comes first, and has no newline: the kernel escapes it.
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok()
+}
