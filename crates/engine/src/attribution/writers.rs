@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringfence_model::changes::{Change, FileMode};
+use ringfence_model::changes::{Change, ChangeKind, FileMode, Side};
 
 use super::history::{At, BRINGS, Deeds, Did, Entry, Histories, Name, WRITES};
 use super::names::{Known, Names};
@@ -24,13 +24,16 @@ const FILES: Deeds = Deeds::of(&[Did::Opened, Did::Created, Did::Truncated, Did:
 
 /// What can have made a changed path what it is now.
 pub(super) fn makes(change: &Change) -> Deeds {
-    match &change.new {
-        None => LEAVES,
-        Some(new) if new.mode == FileMode::Symlink => LINKS.with(BRINGS),
-        Some(new) if change.old.as_ref().is_some_and(|old| old.oid == new.oid) => {
-            FILES.with(BRINGS).with(MODE)
-        }
-        Some(_) => FILES.with(BRINGS),
+    let Some(new) = &change.new else {
+        return LEAVES;
+    };
+    if new.mode == FileMode::Symlink {
+        return LINKS.with(BRINGS);
+    }
+    let same = |old: &Side| old.oid == new.oid && change.kind == ChangeKind::Modified;
+    match change.old.as_ref().is_some_and(same) {
+        true => FILES.with(BRINGS).with(MODE),
+        false => FILES.with(BRINGS),
     }
 }
 
