@@ -24,6 +24,8 @@ mod fork;
 mod keeper;
 #[path = "figures/lasting.rs"]
 mod lasting;
+#[path = "figures/observe.rs"]
+mod observe;
 #[path = "figures/patch.rs"]
 mod patch;
 #[path = "figures/peers.rs"]
@@ -65,6 +67,7 @@ const FIGURES: &[Figure] = &[
     ("store", store::measure),
     ("status", status::measure),
     ("keeper", keeper::measure),
+    ("observe", observe::measure),
 ];
 
 /// What was typed.

@@ -13,7 +13,7 @@ use ringfence_jail::plan::Spec;
 use ringfence_model::ByteText;
 use ringfence_model::journal::ProbeResult;
 use ringfence_model::limits::{Grade, Graded, Limit, Limits};
-use ringfence_model::wire::{Hello, MemoryWatch, Prove, Reply, Request, Wall};
+use ringfence_model::wire::{Hello, MemoryWatch, Observation, Prove, Reply, Request, Wall};
 
 use crate::attend::Channel;
 use crate::client::{Client, ClientError};
@@ -54,8 +54,18 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Starts one and waits until it has locked itself down.
+    /// Starts one and waits until it has locked itself down. What happens in it is observed.
     pub fn start(name: &str, spec: &Spec, limits: &Limits) -> Result<Self, SandboxError> {
+        Self::start_observed(name, spec, limits, Observation::Verified)
+    }
+
+    /// As [`Self::start`], for measurements also without observation.
+    pub fn start_observed(
+        name: &str,
+        spec: &Spec,
+        limits: &Limits,
+        observation: Observation,
+    ) -> Result<Self, SandboxError> {
         let sealed = guest::sealed().map_err(SandboxError::SealGuest)?;
         let cgroup = Cgroup::create(
             &cgroup_name(name),
@@ -78,6 +88,7 @@ impl Sandbox {
             agent_uid: AGENT_ID,
             agent_gid: AGENT_ID,
             workspace: inside.clone(),
+            observation,
             writable: ["/tmp", "/home/agent", "/dev/shm"]
                 .map(str::to_owned)
                 .into_iter()

@@ -30,7 +30,7 @@ use ringfence_jail::lockdown;
 use ringfence_jail::seccomp::Watched;
 use ringfence_jail::warden::BecomeAgent;
 use ringfence_model::ByteText;
-use ringfence_model::wire::{Failure, Hello, Reply, Request, Wall};
+use ringfence_model::wire::{Failure, Hello, Observation, Reply, Request, Wall};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use watch::Watches;
@@ -106,7 +106,7 @@ pub(crate) struct Ready {
     pub hello: Hello,
     pub observer: Observer,
     /// What every command is watched by.
-    pub watched: Watched,
+    pub watched: Option<Watched>,
 }
 
 impl Guest {
@@ -169,10 +169,14 @@ impl Guest {
             (Request::Hello(hello), None) => {
                 let wall = lock_down(&hello)?;
                 let observer = Observer::new(&hello.workspace)?;
+                let watched = match hello.observation {
+                    Observation::Verified => Some(Watched::build()),
+                    Observation::Off => None,
+                };
                 self.ready = Some(Ready {
                     hello,
                     observer,
-                    watched: Watched::build(),
+                    watched,
                 });
                 Some(Reply::Ready { wall })
             }

@@ -159,14 +159,14 @@ impl Record {
 pub struct Warden {
     pub pid: i32,
     pub records: OwnedFd,
-    pub listener: Listener,
+    pub listener: Option<Listener>,
 }
 
 /// Starts a command under a warden.
 ///
-/// INVARIANT: called by the guest, which has one thread. Nothing of the command runs before the
-/// guest has the listener.
-pub fn start(command: Command, watched: &Watched) -> io::Result<Warden> {
+/// INVARIANT: called by the guest, which has one thread. Nothing of a command that is watched runs
+/// before the guest has the listener.
+pub fn start(command: Command, watched: Option<&Watched>) -> io::Result<Warden> {
     let (read, write) = io::pipe()?;
     let (ours, theirs) = observe::pair()?;
     // SAFETY: the guest has one thread (asserted by its own main function).
@@ -177,21 +177,31 @@ pub fn start(command: Command, watched: &Watched) -> io::Result<Warden> {
             Ok(Warden {
                 pid,
                 records: read.into(),
-                listener: observe::receive_listener(ours.as_fd())?,
+                listener: match watched {
+                    Some(_) => Some(observe::receive_listener(ours.as_fd())?),
+                    None => None,
+                },
             })
         }
     }
 }
 
-fn be_warden(command: &Command, records: RawFd, watched: &Watched, guest: BorrowedFd<'_>) -> ! {
+fn be_warden(
+    command: &Command,
+    records: RawFd,
+    watched: Option<&Watched>,
+    guest: BorrowedFd<'_>,
+) -> ! {
     let _ = sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
     reset_signals();
     // INVARIANT: no filter, no command. Where the guest gets no listener, it says so.
-    let watching = watched
-        .install()
-        .and_then(|listener| observe::send_listener(guest, listener.as_raw_fd()));
-    if watching.is_err() {
-        sys::exit_now(1);
+    if let Some(watched) = watched {
+        let watching = watched
+            .install()
+            .and_then(|listener| observe::send_listener(guest, listener.as_raw_fd()));
+        if watching.is_err() {
+            sys::exit_now(1);
+        }
     }
     let mut leader = Leader { command, records };
     // SAFETY: this process has one thread, and `lead` takes a `Leader` and does not return.

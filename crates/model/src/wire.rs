@@ -206,6 +206,7 @@ pub struct Hello {
     pub agent_gid: u32,
     /// Where the workspace is; what happens to files below it is recorded.
     pub workspace: String,
+    pub observation: Observation,
     /// Directories that the agent may write.
     pub writable: Vec<String>,
     /// How long output may be idle after the leader's exit before an exec ends.
@@ -216,6 +217,16 @@ pub struct Hello {
     pub file_bytes: Option<u64>,
     pub memory: Option<MemoryWatch>,
     pub cpu_seconds: Option<u64>,
+}
+
+/// Whether what commands do is observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Observation {
+    /// Every exec, verified where nobody else traces it, and every call that changes files.
+    Verified,
+    /// Nothing. No run and no sandbox of a user is without; measurements compare with it.
+    Off,
 }
 
 /// The guest looks at the memory in use and ends everything beyond the bound.

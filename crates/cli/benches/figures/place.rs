@@ -16,7 +16,7 @@ use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{Holds, Spec, WorkspaceSpec};
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
-use ringfence_model::wire::{Exec, Leftovers, Notice, OutputMode, Request, Stdin};
+use ringfence_model::wire::{Exec, Leftovers, Notice, Observation, OutputMode, Request, Stdin};
 use tempfile::TempDir;
 
 /// Tells the second process where the first has put the program.
@@ -143,6 +143,10 @@ impl Place {
 
     /// A sandbox on the folder that has not proven itself yet.
     pub fn start(&self, layer: &Layer) -> Result<Sandbox> {
+        self.start_observed(layer, Observation::Verified)
+    }
+
+    pub fn start_observed(&self, layer: &Layer, observation: Observation) -> Result<Sandbox> {
         let folder = self.folder();
         let spec = Spec {
             identity: identity_for(fs::File::open(&folder)?.as_fd())?,
@@ -166,7 +170,8 @@ impl Place {
             }
         }
         let limits = Limits::for_host(2 << 30);
-        Ok(Sandbox::start(layer.id.as_str(), &spec, &limits)?)
+        let name = layer.id.as_str();
+        Ok(Sandbox::start_observed(name, &spec, &limits, observation)?)
     }
 }
 

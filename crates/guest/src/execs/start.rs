@@ -55,8 +55,10 @@ pub(super) fn start(stream: u32, asked: Asked, ready: &mut Ready) -> io::Result<
         file_bytes: hello.file_bytes,
         become_agent: become_agent(hello),
     };
-    let started = warden::start(command, &ready.watched)?;
-    ready.observer.watch(stream, started.listener);
+    let started = warden::start(command, ready.watched.as_ref())?;
+    if let Some(listener) = started.listener {
+        ready.observer.watch(stream, listener);
+    }
     for fd in [&streams.stdin, &streams.stdout, &streams.stderr]
         .into_iter()
         .flatten()
