@@ -1,5 +1,6 @@
 //! One file per command; its doc comment is its help.
 
+pub mod blame;
 pub mod completions;
 pub mod diff;
 pub mod doctor;

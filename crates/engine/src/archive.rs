@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 
 use ringfence_model::outcome::RunStatus;
 
@@ -21,23 +22,25 @@ const RESULT_BYTES: u64 = 256 << 20;
 
 /// The result of a run that was packed.
 pub fn result(home: &Home, run: &RunRecord) -> Result<Option<RunResult>, Error> {
-    let path = home.bundle(run.id).join(RESULT);
-    let file = match File::open(&path) {
+    read_result(&home.bundle(run.id).join(RESULT))
+}
+
+/// The result in a file; `None` where there is no such file.
+pub(crate) fn read_result(path: &Path) -> Result<Option<RunResult>, Error> {
+    let fail = |source| Error::ReadFile {
+        path: path.to_owned(),
+        source,
+    };
+    let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(Error::ReadFile { path, source }),
+        Err(source) => return Err(fail(source)),
     };
     let mut text = Vec::new();
     let read = file.take(RESULT_BYTES).read_to_end(&mut text);
-    read.map_err(|source| Error::ReadFile {
-        path: path.clone(),
-        source,
-    })?;
+    read.map_err(fail)?;
     let parsed = serde_json::from_slice(&text);
-    Ok(Some(parsed.map_err(|error| Error::ReadFile {
-        path,
-        source: error.into(),
-    })?))
+    Ok(Some(parsed.map_err(|error| fail(error.into()))?))
 }
 
 /// Writes the patch of a run: the packed one, or for a lost run one made now from its layer.

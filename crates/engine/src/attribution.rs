@@ -98,7 +98,10 @@ impl<'a> Join<'a> {
             versions,
             effort: Effort::default(),
             left_hunks: HUNKS,
-            result: Attribution::default(),
+            result: Attribution {
+                prefix: ByteText::from(prefix),
+                ..Attribution::default()
+            },
         };
         join.files();
         join
@@ -128,11 +131,14 @@ impl<'a> Join<'a> {
             if !self.names.explains(&known, made) {
                 self.unexplained(&change.path);
             }
+            let mut from_removed_by = None;
             if let ChangeKind::Renamed { from } = &change.kind {
                 let known = directory.entry(self, from);
-                if !self.names.explains(&known, writers::unmakes(after(from))) {
+                let gone = writers::unmakes(after(from));
+                if !self.names.explains(&known, gone) {
                     self.unexplained(from);
                 }
+                from_removed_by = self.names.last(&known, gone);
             }
             if self.result.files.len() == FILES {
                 self.result.files_truncated = true;
@@ -142,6 +148,7 @@ impl<'a> Join<'a> {
             self.result.files.push(FileWriters {
                 path: change.path.clone(),
                 last_writer: writers.last,
+                from_removed_by,
                 writers: writers.all,
                 writers_truncated: writers.truncated,
                 ..FileWriters::default()

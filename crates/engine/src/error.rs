@@ -8,6 +8,7 @@ use ringfence_jail::plan::PlanError;
 use ringfence_model::limits::Limit;
 
 use crate::base::BaseError;
+use crate::blame::BlameError;
 use crate::changes::ChangesError;
 use crate::client::ClientError;
 use crate::config::ConfigError;
@@ -76,6 +77,8 @@ pub enum Error {
     Lock(#[from] LockError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error(transparent)]
+    Blame(#[from] BlameError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -265,6 +268,7 @@ impl Error {
             | Self::StartKeeper { .. } => ErrorKind::Unavailable,
             Self::Store(error) => store_kind(error),
             Self::Source(_) => ErrorKind::Invalid,
+            Self::Blame(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
@@ -299,6 +303,7 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Blame(error) => return error.hint(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

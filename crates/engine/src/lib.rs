@@ -6,6 +6,7 @@ pub mod archive;
 pub mod attend;
 pub mod attribution;
 pub mod base;
+pub mod blame;
 pub mod changes;
 pub mod client;
 mod clock;

@@ -12,6 +12,9 @@ use crate::ByteText;
 pub struct Attribution {
     /// Every changed path is explained by a write that was observed.
     pub complete: bool,
+    /// Where the folder is below the top of its repository; paths count from the top.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub prefix: ByteText,
     /// Paths that are not, the first of them.
     pub unexplained: Vec<ByteText>,
     pub unexplained_count: u64,
@@ -21,6 +24,10 @@ pub struct Attribution {
     pub files_truncated: bool,
 }
 
+fn is_empty(text: &ByteText) -> bool {
+    text.as_bytes().is_empty()
+}
+
 /// Who wrote a changed file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileWriters {
@@ -28,6 +35,9 @@ pub struct FileWriters {
     /// Who did last what the change shows; of a deleted file, who took it away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_writer: Option<u64>,
+    /// Of a renamed file, who took it away from its old path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_removed_by: Option<u64>,
     /// All that had a hand in it, under this name or an earlier one, by their first write.
     pub writers: Vec<u64>,
     /// More are known, or one is not.

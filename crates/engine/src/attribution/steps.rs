@@ -34,18 +34,14 @@ impl Names {
     /// The steps from the base to what is there now, oldest first; `None` where they are too many.
     pub fn steps(&self, latest: Option<At>, name: Name, base: Base) -> Option<Vec<Step>> {
         let mut steps = Vec::new();
-        let mut movers = BTreeSet::new();
+        let mut moves: Option<Step> = None;
         let (mut next, mut name) = (latest, name);
         let mut from_base = latest.is_none();
         for _ in 0..ENTRIES {
             let Some(at) = next else {
                 steps.reverse();
-                return Some(with_movers(
-                    steps,
-                    movers,
-                    from_base && base != Base::Of(Some(name)),
-                    name,
-                ));
+                let foreign = from_base && base != Base::Of(Some(name));
+                return Some(with_moves(steps, moves, foreign));
             };
             let entry = self.histories.entry(at);
             let deed = Deeds::of(&[entry.did]);
@@ -57,7 +53,14 @@ impl Names {
                 let had_content = base == Base::Of(Some(name))
                     || before.is_some_and(|d| d.meets(WRITES.with(BRINGS)));
                 if let (false, Some(from)) = (had_content, entry.other) {
-                    movers.insert(entry.exec);
+                    let moved = moves.get_or_insert(Step {
+                        first: entry.first,
+                        last: entry.last,
+                        by: BTreeSet::new(),
+                        name,
+                    });
+                    moved.first = entry.first;
+                    moved.by.insert(entry.exec);
                     (next, name) = (entry.source, from);
                     from_base = entry.from_base;
                     continue;
@@ -90,21 +93,15 @@ impl Names {
 }
 
 /// Where the bytes are in part those of another file of the base, who moved it brought them.
-fn with_movers(
-    mut steps: Vec<Step>,
-    movers: BTreeSet<u64>,
-    foreign: bool,
-    name: Name,
-) -> Vec<Step> {
+fn with_moves(mut steps: Vec<Step>, moves: Option<Step>, foreign: bool) -> Vec<Step> {
+    let Some(moves) = moves else {
+        return steps;
+    };
     match steps.first_mut() {
-        Some(first) if foreign => first.by.extend(movers),
-        None if !movers.is_empty() => steps.push(Step {
-            first: 0,
-            last: 0,
-            by: movers,
-            name,
-        }),
-        _ => {}
+        // Written before it was moved: whose lines are whose is not known.
+        Some(first) if foreign && first.first < moves.last => first.by.extend(moves.by),
+        Some(_) if !foreign => {}
+        _ => steps.insert(0, moves),
     }
     steps
 }

@@ -441,6 +441,9 @@ fn hunks_belong_to_who_made_their_lines() {
     let version = "0 version a x|";
     let found = hunks(&["1 create a", version, "2 open a"], "A a", "", "x|y|");
     assert_eq!(found, "1+2");
+    // A file of the base that was linked, and written under its other name.
+    let lines = ["2 ln b a", "0 version a x|", "1 open a"];
+    assert_eq!(hunks(&lines, "A a", "", "x|y|"), "1+2");
     // A file of the base that was moved and written: its own lines are who moved it.
     let found = hunks(&["1 open b", "2 mv b a"], "A a", "", "x|");
     assert_eq!(found, "1+2?");

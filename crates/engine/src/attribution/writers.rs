@@ -91,31 +91,36 @@ impl Names {
         landed.max(away)
     }
 
-    /// Who wrote the path of a change. `left` is what all paths together may still cost.
-    pub fn writers(&self, known: &Known, change: &Change, left: &mut usize) -> Writers {
-        let wanted = takes_part(change);
-        let bound = ENTRIES.min((*left).max(FEW_ENTRIES));
-        let chain = || self.histories.chain(known.latest).take(bound);
+    /// The last thing of these that was done to a path, or to a directory above it.
+    fn last_entry(&self, known: &Known, wanted: Deeds, bound: usize) -> Option<At> {
+        let mut chain = self.histories.chain(known.latest).take(bound);
         let fits = |(_, entry): &(At, &Entry)| Deeds::of(&[entry.did]).meets(wanted);
-        let fitting = chain().find(fits).map(|(at, _)| at);
+        let fitting = chain.find(fits).map(|(at, _)| at);
         let above = match fitting {
             // It went for itself, before a directory above did; otherwise it went with it.
             Some(_) if wanted == LEAVES && !self.is_cut() => None,
             _ => self.moved(known, wanted),
         };
-        let here = fitting.or(known.latest);
-        let last = here.max(above);
+        fitting.or(known.latest).max(above)
+    }
+
+    /// Who did the last thing of these.
+    pub fn last(&self, known: &Known, wanted: Deeds) -> Option<u64> {
+        let last = self.last_entry(known, wanted, FEW_ENTRIES)?;
+        Some(self.histories.entry(last).exec).filter(|&exec| exec != 0)
+    }
+
+    /// Who wrote the path of a change. `left` is what all paths together may still cost.
+    pub fn writers(&self, known: &Known, change: &Change, left: &mut usize) -> Writers {
+        let bound = ENTRIES.min((*left).max(FEW_ENTRIES));
+        let last = self.last_entry(known, takes_part(change), bound);
         let mut seen = self.histories.all(known.latest, bound);
         *left = left.saturating_sub(seen.entries);
-        let above = above.filter(|_| here < above);
-        seen.firsts.extend(above.map(|at| {
-            let entry = self.histories.entry(at);
-            (entry.first, entry.exec)
-        }));
+        let last = last.map(|at| self.histories.entry(at));
+        seen.firsts
+            .extend(last.map(|entry| (entry.first, entry.exec)));
         let mut writers = Writers {
-            last: last
-                .map(|at| self.histories.entry(at).exec)
-                .filter(|&exec| exec != 0),
+            last: last.map(|entry| entry.exec).filter(|&exec| exec != 0),
             truncated: seen.truncated || self.is_cut(),
             ..Writers::default()
         };
