@@ -73,9 +73,10 @@ fn head(line: &[u8]) -> Option<(u64, u64)> {
     let line = std::str::from_utf8(line).ok()?;
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;
-    let count = |span: &str| match span.split_once(',') {
-        Some((_, count)) => count.parse().ok(),
-        None => Some(1),
+    let count = |span: &str| {
+        let (start, count) = span.split_once(',').unwrap_or((span, "1"));
+        start.parse::<u64>().ok()?;
+        count.parse().ok()
     };
     Some((count(old)?, count(new)?))
 }
