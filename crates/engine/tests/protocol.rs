@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 #[path = "protocol/bench.rs"]
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod bench;
 #[path = "protocol/hostile.rs"]
 mod hostile;
@@ -418,34 +419,7 @@ fn two_streams_do_not_mix() {
 /// As root the guest is somebody else than the agent; rootless it is not. Both are tested.
 #[test]
 fn everything_again_without_privileges() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(dir.path(), open).unwrap();
-    let copy = dir.path().join("protocol");
-    // Another process writes the copy: a fork in a neighbouring test would hold ours open, and a
-    // program that is open for writing cannot be executed.
-    let copied = std::process::Command::new("cp")
-        .arg(std::env::current_exe().unwrap())
-        .arg(&copy)
-        .status();
-    assert!(copied.unwrap().success());
-    let output = std::process::Command::new("setpriv")
-        .args([
-            "--reuid=65533",
-            "--regid=65533",
-            "--clear-groups",
-            "--inh-caps=-all",
-            "--",
-        ])
-        .arg(&copy)
-        .env("TMPDIR", dir.path())
-        .current_dir(dir.path())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
+    bench::again_without_privileges();
 }
 
 /// Each clone copies all descriptors: what one start waits for must not be held by another.

@@ -208,9 +208,9 @@ impl Observer {
             Ok(()) => {
                 let thread = shown.thread;
                 self.pending.insert(thread, Pending { stream, call });
-                watched.listener.let_go_on(shown);
                 // Whether it succeeds or fails, it stops before it runs another instruction.
                 observe::interrupt(thread);
+                watched.listener.let_go_on(shown);
             }
             Err(_) if !call.is_readable() => {
                 watched.listener.refuse(shown, Errno::PERM);

@@ -2,7 +2,7 @@
 //! exec, memory of processes, and how they ended.
 //!
 //! ```text
-//! process: execve ──▶ shown ──▶ guest: seize, let go on, interrupt
+//! process: execve ──▶ shown ──▶ guest: seize, interrupt, let go on
 //!                                 ├── stops at its exec: the new memory holds the arguments that the
 //!                                 │   kernel copied, and nothing of the program has run ──▶ detach
 //!                                 └── stops on its way back: refused, with the error ──▶ detach

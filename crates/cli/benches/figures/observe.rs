@@ -40,7 +40,7 @@ pub fn measure(place: &Place, table: &mut Table) -> Result<()> {
     let cargo = has_cargo(&mut sides[0].0, &mut journal)?;
     let mut builds = vec![(
         "make -j2",
-        "make -s -j2 -C c clean all >/dev/null".to_owned(),
+        "cd c && make -s clean && make -s -j2 >/dev/null".to_owned(),
         PAIRS,
     )];
     if cargo {
@@ -177,7 +177,7 @@ fn write_sources(folder: &Path) -> Result<()> {
     for number in 0..FILES {
         let mut text =
             String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
-        for function in 0..40 {
+        for function in 0..6 {
             text.push_str(&format!(
                 "int f{number}_{function}(int n, char *s) {{ int t = 0; for (int i = 0; i < n; i++) \
                  {{ t += s[i] * {function} + (int)strlen(s); if (t > 1000) printf(\"%d\\n\", t); }} return t; }}\n"
