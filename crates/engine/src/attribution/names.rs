@@ -282,7 +282,7 @@ impl Names {
         for part in parts(path)? {
             name = self.child(name, part);
         }
-        Some(name)
+        (name != ROOT).then_some(name)
     }
 
     fn child(&mut self, name: Name, part: &[u8]) -> Name {
