@@ -1,4 +1,4 @@
-//! R5, R24: who made each change, as `blame` tells it from a bundle; and nothing that changed goes
+//! Who made each change, as `blame` tells it from a bundle; and nothing that changed goes
 //! without an observed write.
 
 #[path = "support/sandboxed.rs"]
@@ -189,7 +189,7 @@ fn a_path_is_found_as_a_person_types_it() -> Result<()> {
 
 /// Everyday tools, and each way to change a file: all that changed is explained.
 #[test]
-fn r24_everything_that_changed_is_explained() -> Result<()> {
+fn everything_that_changed_is_explained() -> Result<()> {
     in_each_mode("explained", |env, fixture| {
         lines(env, fixture, "text", 40)?;
         for work in [
