@@ -42,6 +42,8 @@ mod status;
 mod store;
 #[path = "figures/table.rs"]
 mod table;
+#[path = "figures/verify.rs"]
+mod verify;
 
 use std::process::ExitCode;
 
@@ -67,6 +69,7 @@ const FIGURES: &[Figure] = &[
     ("store", store::measure),
     ("status", status::measure),
     ("keeper", keeper::measure),
+    ("verify", verify::measure),
     ("observe", observe::measure),
 ];
 

@@ -1,11 +1,13 @@
 //! One file per command; its doc comment is its help.
 
+pub mod audit;
 pub mod blame;
 pub mod completions;
 pub mod diff;
 pub mod doctor;
 pub mod gc;
 pub mod keep;
+pub mod key;
 mod limits;
 pub mod list;
 pub mod logs;
@@ -14,6 +16,7 @@ pub mod run;
 pub mod sandbox;
 pub mod show;
 pub mod status;
+pub mod verify;
 
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;

@@ -1,16 +1,17 @@
 //! Text for terminals: nothing that comes out of a sandbox may move the cursor or change a title.
 
-/// What reorders or hides text on a screen.
-fn hides(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
-}
+mod argument;
+
+pub use argument::{argument, arguments};
+
+use ringfence_model::bytes::misleads;
 
 /// JSON that is the same to a program, and harmless to a terminal: `serde_json` escapes only the
 /// control characters of ASCII.
 pub fn clean_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        if c.is_control() || hides(c) {
+        if misleads(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 out.push_str(&format!("\\u{unit:04x}"));
             }
@@ -25,7 +26,7 @@ pub fn clean_json(json: &str) -> String {
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if (c.is_control() && c != '\n') || hides(c) {
+        if misleads(c) && c != '\n' {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);

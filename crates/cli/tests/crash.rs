@@ -23,5 +23,7 @@ mod killed;
 mod points;
 #[path = "crash/power.rs"]
 mod power;
+#[path = "crash/runs.rs"]
+mod runs;
 #[path = "crash/scene.rs"]
 mod scene;

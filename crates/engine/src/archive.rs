@@ -3,26 +3,26 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
+use ringfence_model::bundle::{JOURNAL, PATCH, RESULT, most_bytes};
 use ringfence_model::outcome::RunStatus;
 
 use crate::changes::{self, remove_tree};
 use crate::client::Stream;
 use crate::error::Error;
 use crate::home::Home;
+use crate::ids::RunId;
 use crate::lock::{LockError, RunLock};
-use crate::run::{PATCH, RESULT, RunResult};
+use crate::run::RunResult;
 use crate::sandbox;
 use crate::store::{RunRecord, Store};
 use crate::workspace::Workspace;
 
-/// BOUND: a result lists every changed path; a million of them is 200 MB.
-const RESULT_BYTES: u64 = 256 << 20;
-
 /// The result of a run that was packed.
-pub fn result(home: &Home, run: &RunRecord) -> Result<Option<RunResult>, Error> {
-    read_result(&home.bundle(run.id).join(RESULT))
+pub fn result(home: &Home, run: RunId) -> Result<Option<RunResult>, Error> {
+    read_result(&home.bundle(run).join(RESULT))
 }
 
 /// The result in a file; `None` where there is no such file.
@@ -37,10 +37,20 @@ pub(crate) fn read_result(path: &Path) -> Result<Option<RunResult>, Error> {
         Err(source) => return Err(fail(source)),
     };
     let mut text = Vec::new();
-    let read = file.take(RESULT_BYTES).read_to_end(&mut text);
+    let read = file.take(most_bytes(RESULT)).read_to_end(&mut text);
     read.map_err(fail)?;
     let parsed = serde_json::from_slice(&text);
     Ok(Some(parsed.map_err(|error| fail(error.into()))?))
+}
+
+/// Where the journal of a run is: in its bundle, or in what there is of one where the run is still
+/// going on, was lost, or never began.
+pub fn journal_path(home: &Home, run: RunId) -> PathBuf {
+    let whole = home.bundle(run);
+    match whole.exists() {
+        true => whole.join(JOURNAL),
+        false => home.partial_bundle(run).join(JOURNAL),
+    }
 }
 
 /// Writes the patch of a run: the packed one, or for a lost run one made now from its layer.
@@ -95,13 +105,22 @@ pub fn remove(home: &Home, store: &Store, run: &RunRecord) -> Result<(), Error> 
         Ok(false) | Err(LockError::Open { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    for parent in [home.workspaces(), home.logs(), home.bundles()] {
-        let directory = File::open(&parent).map_err(|source| Error::ReadFile {
-            path: parent.clone(),
+    // A bundle is whole or has another name. There may be none.
+    let _ = std::fs::rename(home.bundle(run.id), home.partial_bundle(run.id));
+    for path in [
+        home.workspace(run.id),
+        home.log(run.id),
+        home.partial_bundle(run.id),
+    ] {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            continue;
+        };
+        let directory = File::open(parent).map_err(|source| Error::ReadFile {
+            path: parent.to_owned(),
             source,
         })?;
-        if parent.join(run.id.as_str()).symlink_metadata().is_ok() {
-            remove_tree(directory.as_fd(), run.id.as_str().as_bytes())?;
+        if path.symlink_metadata().is_ok() {
+            remove_tree(directory.as_fd(), name.as_bytes())?;
         }
     }
     sandbox::sweep(run.id.as_str());

@@ -57,6 +57,8 @@ pub trait Channel {
 /// Takes what the kernel showed of the processes inside.
 pub trait Witness {
     fn observed(&mut self, observed: Observed) -> Result<(), JournalError>;
+    /// Nothing happened for a moment: what was taken can be put where it outlives this process.
+    fn idle(&mut self);
 }
 
 /// Where what a command does is kept.
@@ -186,6 +188,7 @@ impl Attending<'_> {
         let (from_guest, from_stdin, from_signals) = self.wait(sandbox, room)?;
         if !from_guest {
             self.console.idle();
+            self.witness.idle();
         }
         if from_guest {
             sandbox.client().receive()?;

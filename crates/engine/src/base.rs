@@ -13,10 +13,12 @@
 //!
 //! INVARIANT: a base that is `ready` never changes. Its files may be links to those of another base.
 
+mod changed;
 mod checkout;
 mod copy;
 mod error;
 mod files;
+pub(crate) mod identity;
 mod lfs;
 mod loose;
 mod missing;
@@ -40,10 +42,12 @@ use crate::mirror::{self, Progress, Resolved, Silent};
 use crate::store::{BaseRecord, FinishedBase, NewBase, SourceState, Store};
 
 pub use crate::store::BaseKind;
+pub(crate) use changed::{ChangedError, changed_tree};
 pub use error::BaseError;
 use missing::Missing;
 pub use snapshot::snapshot;
 pub use stage::staged;
+pub(crate) use tree::object_id;
 
 /// Where object directories of the host are seen inside, each in a directory of its number.
 pub const OBJECTS_INSIDE: &str = "/.ringfence/objects";

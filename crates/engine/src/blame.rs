@@ -9,13 +9,14 @@ use std::io::{self, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use ringfence_model::attribution::{Attribution, FileWriters};
+use ringfence_model::bundle::{JOURNAL, PATCH, RESULT};
 use ringfence_model::changes::Change;
 
 use crate::archive;
 use crate::error::Error;
 use crate::evidence::Evidence;
 use crate::journal;
-use crate::run::{JOURNAL, PATCH, RESULT, RunResult};
+use crate::run::RunResult;
 
 pub use error::BlameError;
 pub use path::Asked;

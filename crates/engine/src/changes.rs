@@ -28,6 +28,7 @@ mod names;
 mod oid;
 mod omissions;
 mod patch;
+mod peek;
 mod remove;
 mod rename;
 mod source;
@@ -40,11 +41,13 @@ use ringfence_model::ByteText;
 use ringfence_model::changes::{Change, ChangeKind, ChangeSet, ObjectHash, WhyOmitted};
 
 pub use between::between;
+pub(crate) use binary::read_literal;
 pub use error::ChangesError;
 pub use handle::Started;
 pub use measure::{Inodes, Usage, measure, measure_apart};
 pub(crate) use oid::BlobHasher;
-pub(crate) use patch::Texts;
+pub(crate) use patch::{Texts, quoted};
+pub use peek::{names_left, new_bytes, old_bytes};
 pub use remove::remove_tree;
 
 use judge::Judge;
@@ -65,6 +68,19 @@ pub struct Sources {
     /// The folder's path below the top of its repository (`sub/dir`), put before every path.
     pub prefix: Vec<u8>,
     pub hash: ObjectHash,
+}
+
+impl Sources {
+    /// A path without the folder's prefix; `None` for one that is not in the folder.
+    fn in_folder<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        match self.prefix.as_slice() {
+            b"" => Some(path),
+            prefix => match path.strip_prefix(prefix)? {
+                b"" => Some(b""),
+                rest => rest.strip_prefix(b"/"),
+            },
+        }
+    }
 }
 
 /// What a crossing rule is asked about.

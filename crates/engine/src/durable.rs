@@ -156,7 +156,7 @@ fn sync_file((path, file): &(&Path, &File)) -> Result<(), DurableError> {
     })
 }
 
-fn sync_directory(path: &Path) -> Result<(), DurableError> {
+pub(crate) fn sync_directory(path: &Path) -> Result<(), DurableError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
         .and_then(rustix::fs::fsync)
@@ -250,7 +250,7 @@ fn fill(path: &Path, file: &mut File, content: &[u8], when: Content) -> Result<(
     }
 }
 
-fn parent(path: &Path) -> &Path {
+pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -7,6 +7,7 @@ use ringfence_jail::launch::LaunchError;
 use ringfence_jail::plan::PlanError;
 use ringfence_model::limits::Limit;
 
+use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::blame::BlameError;
 use crate::changes::ChangesError;
@@ -18,6 +19,7 @@ use crate::home::HomeError;
 use crate::ids::IdError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
+use crate::keys::KeyError;
 use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
@@ -78,6 +80,8 @@ pub enum Error {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
+    Audit(#[from] AuditError),
+    #[error(transparent)]
     Blame(#[from] BlameError),
     #[error(transparent)]
     Durable(#[from] DurableError),
@@ -95,6 +99,18 @@ pub enum Error {
     Mirror(#[from] MirrorError),
     #[error(transparent)]
     Base(#[from] BaseError),
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(
+        "`{file}` would have {bytes} bytes, and {most} are the most that a bundle may hold of it"
+    )]
+    FileOfBundleTooLarge {
+        file: &'static str,
+        bytes: u64,
+        most: u64,
+    },
+    #[error("there is no bundle `{}`", .0.display())]
+    NoBundle(PathBuf),
     #[error("there is no folder `{}`", .0.display())]
     NoFolder(PathBuf),
     #[error("cannot open the folder `{}`", path.display())]
@@ -243,7 +259,7 @@ impl Error {
     /// Whose move it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoFolder(_) | Self::NotKept { .. } => ErrorKind::NotFound,
+            Self::NoFolder(_) | Self::NoBundle(_) | Self::NotKept { .. } => ErrorKind::NotFound,
             Self::SandboxBusy(_)
             | Self::NotStill(_)
             | Self::UsedAgain(_)
@@ -267,7 +283,11 @@ impl Error {
             | Self::Line(_)
             | Self::StartKeeper { .. } => ErrorKind::Unavailable,
             Self::Store(error) => store_kind(error),
-            Self::Source(_) => ErrorKind::Invalid,
+            Self::Source(_)
+            | Self::Journal(JournalError::NotAFile { .. } | JournalError::TooLarge { .. }) => {
+                ErrorKind::Invalid
+            }
+            Self::Audit(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
@@ -283,6 +303,8 @@ impl Error {
                 ErrorKind::Invalid
             }
             Self::LimitNotHard { .. } | Self::OverBound { .. } => ErrorKind::Denied,
+            Self::Key(error) => key_kind(error),
+            Self::FileOfBundleTooLarge { .. } => ErrorKind::Denied,
             Self::Home(_)
             | Self::Sandbox(_)
             | Self::MakeWorkspace { .. }
@@ -335,6 +357,10 @@ impl Error {
                 "say what to run after `--`; `ringfence run --shell` and `ringfence sandbox shell` open a shell"
             }
             Self::TooLittleMemory { .. } => "sizes are in bytes unless a unit follows: `512M`",
+            Self::Key(KeyError::Readable { .. }) => {
+                "others may know this key: `chmod go-rwx` keeps it, removing it makes another one"
+            }
+            Self::Key(KeyError::NotTrusted(_)) => "`ringfence key list` shows those that are",
             Self::NoFolder(_) => "give an existing folder with `--repo`",
             Self::FolderHoldsHome { .. } => {
                 "set `RINGFENCE_HOME` to a directory outside of the folder"
@@ -352,6 +378,7 @@ impl Error {
             Self::Source(_) | Self::Mirror(MirrorError::Source(_)) => {
                 "give a folder, or an address such as `https://host/team/app.git` or `git@host:team/app.git`"
             }
+            Self::Audit(error) if error.hint().is_some() => error.hint().unwrap_or_default(),
             Self::Mirror(error) | Self::Base(BaseError::Mirror(error))
                 if mirror_hint(error).is_some() =>
             {
@@ -407,6 +434,15 @@ fn store_kind(error: &StoreError) -> ErrorKind {
         StoreError::NameTaken { .. }
         | StoreError::NotRunning { .. }
         | StoreError::SourceInUse { .. } => ErrorKind::Conflict,
+        _ => ErrorKind::Unavailable,
+    }
+}
+
+fn key_kind(error: &KeyError) -> ErrorKind {
+    match error {
+        KeyError::BadName(_) | KeyError::Parse { .. } => ErrorKind::Invalid,
+        KeyError::NameTaken(_) => ErrorKind::Conflict,
+        KeyError::NotTrusted(_) => ErrorKind::NotFound,
         _ => ErrorKind::Unavailable,
     }
 }

@@ -68,6 +68,17 @@ pub const POINTS: &[&str] = &[
     "keeper:ending",
     "keeper:ended",
     "keeper:done",
+    "run:changed",
+    "run:rendered",
+    "run:ended",
+    "run:result",
+    "run:summary",
+    "run:manifest",
+    "run:attested",
+    "run:synced",
+    "run:named",
+    "run:packed",
+    "run:held",
 ];
 
 /// Dies here if this point is the one.

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! INVARIANT: nothing in this module writes below the user's folder or git directory.
-//! INVARIANT: the git program runs only for a sub-folder of a repository (`subfolder`), on a
-//! directory that we made, never on the user's.
+//! INVARIANT: the git program runs only for a sub-folder of a repository (`subfolder`) and to read
+//! objects (`lookup`), on a directory that we made, never on the user's.
 
 mod classes;
 mod config;
@@ -24,6 +24,7 @@ mod ignored;
 mod index;
 mod index_file;
 mod layers;
+mod lookup;
 mod nested;
 mod objects;
 mod patterns;
@@ -43,9 +44,12 @@ pub(crate) use files::open_beneath;
 pub use ignored::IgnoreRules;
 pub use index::{Index, IndexEntry, IndexStat};
 pub use index_file::IndexError;
+pub(crate) use lookup::Lookup;
+pub use lookup::LookupError;
 pub use nested::hide_git;
 pub use objects::ObjectMount;
 pub use private::{PrivateGit, build_private};
+pub(crate) use refs::head_commit;
 use ringfence_model::changes::ObjectHash;
 pub(crate) use sanitise::{OURS, escape, line, line_endings};
 pub(crate) use submodules::is_safe;

@@ -5,7 +5,8 @@
 //! ├── version             layout of this tree: `1`
 //! ├── store.db            SQLite: runs and their steps (store.rs)
 //! ├── canary              what no sandbox may read; the proof from inside tries to
-//! ├── bundles/<run>/      what a run leaves behind, kept until it is removed
+//! ├── keys/               the key that signs bundles, and those that are trusted (keys.rs)
+//! ├── bundles/<run>/      what a run leaves behind; `<run>.partial` until all of it is there
 //! ├── workspaces/<run>/
 //! │   ├── upper/          the layer that the agent writes
 //! │   ├── work/           overlayfs's own
@@ -52,8 +53,12 @@ const VERSION: u32 = 1;
 /// BOUND: the marker is a small number; anything longer is not ours.
 const MAX_VERSION_BYTES: usize = 32;
 
-const DIRECTORIES: [&str; 7] = [
+/// How the name of a bundle ends that is not whole.
+pub(crate) const PARTIAL: &str = ".partial";
+
+const DIRECTORIES: [&str; 8] = [
     "bundles",
+    "keys",
     "workspaces",
     "logs",
     "mirrors",
@@ -155,6 +160,15 @@ impl Home {
         Ok(home)
     }
 
+    /// The home where there is one; none is made.
+    pub fn find(explicit: Option<PathBuf>) -> Result<Option<Self>, HomeError> {
+        match locate(explicit, |name| std::env::var_os(name)) {
+            Ok(path) if path.symlink_metadata().is_ok() => Self::open(Some(path)).map(Some),
+            Ok(_) | Err(HomeError::Locate) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -173,6 +187,15 @@ impl Home {
 
     pub fn bundle(&self, run: RunId) -> PathBuf {
         self.bundles().join(run.as_str())
+    }
+
+    /// Where the files of a bundle are until all of them are there.
+    pub fn partial_bundle(&self, run: RunId) -> PathBuf {
+        self.bundles().join(format!("{run}{PARTIAL}"))
+    }
+
+    pub fn keys(&self) -> PathBuf {
+        self.root.join("keys")
     }
 
     pub fn workspaces(&self) -> PathBuf {

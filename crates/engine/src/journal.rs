@@ -1,17 +1,24 @@
 //! The journal as a file: appended to, never rewritten.
 //!
 //! Lines are buffered; [`JournalFile::flush`] hands them to the kernel (survives `kill -9`),
-//! [`JournalFile::sync`] puts them on the disk (survives a power cut). The chain shows a change
-//! to every line but the last; whoever reads compares the head with the one in the manifest.
+//! [`JournalFile::sync`] puts all of them on the disk at once (survives a power cut). Whoever
+//! acknowledges something syncs first. The chain shows a change to every line but the last; whoever
+//! reads compares the head with one that was written down elsewhere.
+
+mod read;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use ringfence_model::journal::{Chain, ChainError, Event, Line, verify};
+use ringfence_model::journal::{Chain, ChainError, Event};
 use rustix::fs::{Mode, OFlags};
 
+pub use read::{Journal, read};
+pub(crate) use read::{LoadError, load, load_file};
+
 use crate::clock::now_us;
+use crate::durable::{self, DurableError};
 
 /// BOUND: what is held in memory before it is written on its own.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -58,8 +65,12 @@ pub enum JournalError {
         #[source]
         source: io::Error,
     },
-    #[error("the journal `{path}` is not a regular file of at most {MAX_JOURNAL_BYTES} bytes")]
-    Unreadable { path: PathBuf },
+    #[error(transparent)]
+    SyncName(DurableError),
+    #[error("the journal `{path}` is not a regular file")]
+    NotAFile { path: PathBuf },
+    #[error("`{path}` has {bytes} bytes; a journal has at most {MAX_JOURNAL_BYTES}")]
+    TooLarge { path: PathBuf, bytes: u64 },
     #[error("the journal `{path}` has been changed or cut")]
     Verify {
         path: PathBuf,
@@ -78,12 +89,21 @@ pub struct JournalFile {
     /// Bytes taken so far, written or not.
     length: u64,
     state: State,
+    name: Name,
+}
+
+/// Whether the journal is found again after a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    New,
+    OnDisk,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Whole,
-    /// A write failed: a part of a line may be in the file, nothing may follow it.
+    /// A part of a line is in the file, or a sync failed and the kernel may have dropped what it
+    /// could not write. Nothing may follow, and no later sync may be believed.
     Broken,
 }
 
@@ -109,6 +129,7 @@ impl JournalFile {
             buffer: Vec::new(),
             length: 0,
             state: State::Whole,
+            name: Name::New,
         })
     }
 
@@ -152,14 +173,18 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Hands all lines to the kernel.
+    /// Hands all lines to the kernel. What does not fit is kept, and can be tried again.
     pub fn flush(&mut self) -> Result<(), JournalError> {
         self.check_whole()?;
         if self.buffer.is_empty() {
             return Ok(());
         }
         if let Err(source) = self.file.write_all(&self.buffer) {
-            self.state = State::Broken;
+            // Half a line is taken back: on a disk that has room again, all goes on.
+            let written = self.length - self.buffer.len() as u64;
+            if self.file.set_len(written).is_err() {
+                self.state = State::Broken;
+            }
             return Err(JournalError::Write {
                 path: self.path.clone(),
                 source,
@@ -169,18 +194,31 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Puts all lines on the disk.
+    /// Puts all lines on the disk, with one sync for all that came since the last.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         self.flush()?;
-        self.file.sync_data().map_err(|source| JournalError::Sync {
-            path: self.path.clone(),
-            source,
-        })
+        if let Err(source) = self.file.sync_data() {
+            self.state = State::Broken;
+            return Err(JournalError::Sync {
+                path: self.path.clone(),
+                source,
+            });
+        }
+        if self.name == Name::New {
+            durable::sync_directory(durable::parent(&self.path)).map_err(JournalError::SyncName)?;
+            self.name = Name::OnDisk;
+        }
+        Ok(())
     }
 
     /// The hash of the last line.
     pub fn head(&self) -> &str {
         self.chain.head()
+    }
+
+    /// How many lines there are.
+    pub fn lines(&self) -> u64 {
+        self.chain.lines()
     }
 
     pub fn path(&self) -> &Path {
@@ -208,46 +246,6 @@ impl Drop for JournalFile {
         // ends by an error.
         let _ = self.flush();
     }
-}
-
-/// A whole journal whose chain holds.
-#[derive(Debug)]
-pub struct Journal {
-    pub lines: Vec<Line>,
-    /// The hash of the last line, to be compared with the manifest.
-    pub head: String,
-}
-
-/// Reads a journal and checks its chain.
-pub fn read(path: &Path) -> Result<Journal, JournalError> {
-    let failed = |source: io::Error| JournalError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let unreadable = || JournalError::Unreadable {
-        path: path.to_owned(),
-    };
-    // Not blocking, for the case that somebody put a FIFO there.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty())
-        .map(File::from)
-        .map_err(|errno| failed(errno.into()))?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() || metadata.len() > MAX_JOURNAL_BYTES {
-        return Err(unreadable());
-    }
-    let mut text = String::with_capacity(metadata.len() as usize);
-    file.take(MAX_JOURNAL_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(failed)?;
-    if text.len() as u64 > MAX_JOURNAL_BYTES {
-        return Err(unreadable());
-    }
-    let (lines, head) = verify(&text).map_err(|source| JournalError::Verify {
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok(Journal { lines, head })
 }
 
 #[cfg(test)]
@@ -311,58 +309,6 @@ mod tests {
             ));
         }
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
-        assert!(matches!(read(&link), Err(JournalError::Read { .. })));
-        assert!(matches!(
-            read(home.path()),
-            Err(JournalError::Unreadable { .. })
-        ));
-    }
-
-    #[test]
-    fn tampering_is_found() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("audit.jsonl");
-        let head = journal(&path);
-        let text = std::fs::read_to_string(&path).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        for (what, changed) in [
-            ("an edited line", text.replace("one", "0ne")),
-            ("a dropped line", format!("{}\n{}\n", lines[0], lines[2])),
-            (
-                "swapped lines",
-                format!("{}\n{}\n{}\n", lines[1], lines[0], lines[2]),
-            ),
-            ("a cut line", text[..text.len() - 5].to_owned()),
-            ("no newline at the end", text.trim_end().to_owned()),
-            ("something added", format!("{text}{{}}\n")),
-        ] {
-            std::fs::write(&path, changed).unwrap();
-            assert!(
-                matches!(read(&path), Err(JournalError::Verify { .. })),
-                "{what}"
-            );
-        }
-        // The last line and the length are bound by the head only.
-        for changed in [
-            text.replace("\"done\"", "\"lost\""),
-            format!("{}\n", lines[0]),
-        ] {
-            std::fs::write(&path, changed).unwrap();
-            assert_ne!(read(&path).unwrap().head, head);
-        }
-        std::fs::write(&path, [0xff, b'\n']).unwrap();
-        assert!(matches!(read(&path), Err(JournalError::Read { .. })));
-    }
-
-    #[test]
-    fn too_large_a_journal_is_refused_unread() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("audit.jsonl");
-        File::create(&path)
-            .unwrap()
-            .set_len(MAX_JOURNAL_BYTES + 1)
-            .unwrap();
-        assert!(matches!(read(&path), Err(JournalError::Unreadable { .. })));
     }
 
     #[test]
@@ -374,6 +320,7 @@ mod tests {
             buffer: Vec::new(),
             length: 0,
             state: State::Whole,
+            name: Name::New,
         };
         journal.append(event("one")).unwrap();
         assert!(matches!(journal.flush(), Err(JournalError::Write { .. })));
@@ -381,6 +328,49 @@ mod tests {
             journal.append(event("two")),
             Err(JournalError::Poisoned { .. })
         ));
+    }
+
+    #[test]
+    fn what_did_not_fit_is_written_later() {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("audit.jsonl");
+        let mut journal = JournalFile::create(&path).unwrap();
+        journal.append(event(&"one".repeat(9000))).unwrap();
+        // A file that has room for some pages of it and then for nothing.
+        let full = memfd_create("full", MemfdFlags::ALLOW_SEALING)
+            .map(File::from)
+            .unwrap();
+        full.set_len(8192).unwrap();
+        fcntl_add_seals(&full, SealFlags::GROW).unwrap();
+        let roomy = std::mem::replace(&mut journal.file, full);
+        assert!(matches!(journal.flush(), Err(JournalError::Write { .. })));
+        assert_eq!(journal.file.metadata().unwrap().len(), 0);
+        journal.file = roomy;
+        journal.append(event("two")).unwrap();
+        journal.sync().unwrap();
+        assert_eq!(read(&path).unwrap().lines.len(), 2);
+    }
+
+    #[test]
+    fn nothing_follows_a_failed_sync() {
+        // A pipe takes lines and cannot be synced.
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let mut journal = JournalFile {
+            path: PathBuf::from("pipe"),
+            file: File::from(std::os::fd::OwnedFd::from(writer)),
+            chain: Chain::default(),
+            buffer: Vec::new(),
+            length: 0,
+            state: State::Whole,
+            name: Name::New,
+        };
+        journal.append(event("one")).unwrap();
+        assert!(matches!(journal.sync(), Err(JournalError::Sync { .. })));
+        for refused in [journal.append(event("two")), journal.sync()] {
+            assert!(matches!(refused, Err(JournalError::Poisoned { .. })));
+        }
     }
 
     #[test]

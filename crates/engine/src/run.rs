@@ -8,16 +8,19 @@
 //! says `running` and a lock that nobody holds: the next command calls that run `lost`, and its
 //! layer is still there.
 
+mod claim;
+mod observed;
 mod request;
 mod result;
+mod review;
+mod summary;
 
 use std::fs;
-use std::io::Write as _;
 use std::time::Instant;
 
 use ringfence_jail::plan::Spec;
 use ringfence_model::ByteText;
-use ringfence_model::attribution::Attribution;
+use ringfence_model::bundle::{Backend, PATCH};
 use ringfence_model::changes::ChangeSet;
 use ringfence_model::journal::Event;
 use ringfence_model::limits::{Grade, Limits};
@@ -25,18 +28,18 @@ use ringfence_model::observed::Observed;
 use ringfence_model::outcome::{Outcome, RunStatus};
 use ringfence_model::wire::{Exec, Leftovers, OutputMode, Stdin};
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 
 use crate::attend::{Attended, Console, Inputs, Records, Witness, attend};
-use crate::attribution;
-use crate::changes::{self, PatchStats};
+use crate::bundle::{Facts, Packing};
+use crate::changes;
 use crate::clock::now_us;
-use crate::durable::{self, Existing};
 use crate::error::Error;
 use crate::evidence::Evidence;
+use crate::fail;
 use crate::home::Home;
 use crate::ids::RunId;
 use crate::journal::{JournalError, JournalFile};
+use crate::keys;
 use crate::lock::RunLock;
 use crate::output::Spool;
 use crate::sandbox::Sandbox;
@@ -44,16 +47,14 @@ use crate::store::{Driver, FinishedRun, NewRun, Store};
 use crate::watch::DiskWatch;
 use crate::workspace::{Folder, Workspace, open_folder};
 
+pub use observed::{Denied, Observations, TestResult, TestSeen, Times};
 pub use request::RunRequest;
 pub(crate) use request::{check_limits, check_variables, environment};
+pub(crate) use result::JOURNAL_HEAD;
 pub use result::{OutputResult, RunResult, Seconds, why};
 
-/// The files of a bundle.
-pub const PATCH: &str = "changes.patch";
-pub const RESULT: &str = "result.json";
-pub const JOURNAL: &str = "audit.jsonl";
-pub const SUMMARY: &str = "summary.md";
-
+/// What holds the sandboxes of runs.
+const BACKEND: &str = "native";
 /// The host name inside.
 pub(crate) const HOSTNAME: &str = "ringfence";
 
@@ -67,6 +68,7 @@ pub fn run(
 ) -> Result<RunResult, Error> {
     request.check()?;
     let began = Instant::now();
+    let key = keys::own(home)?;
     let id = RunId::random()?;
     let folder = open_folder(home, &request.folder)?;
     let lock = RunLock::create(home, id)?;
@@ -81,10 +83,9 @@ pub fn run(
     store.insert_run(&lock, &new_run(request, &folder))?;
     steps.begin("base", console)?;
     let workspace = Workspace::create(home, id, folder, &request.view)?;
-    let bundle = home.bundle(id);
-    make_directory(&bundle)?;
+    let packing = Packing::begin(home, id)?;
     make_directory(&home.log(id))?;
-    let mut journal = JournalFile::create(&bundle.join(JOURNAL))?;
+    let mut journal = packing.journal()?;
     journal.append(Event::Task {
         run: id.to_string(),
         argv: request.argv.clone(),
@@ -100,7 +101,7 @@ pub fn run(
     )?;
     require_hard(request, &sandbox)?;
     journal.append(Event::Enforced {
-        backend: "native".to_owned(),
+        backend: BACKEND.to_owned(),
         identity: workspace.identity().as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
     })?;
@@ -115,6 +116,7 @@ pub fn run(
         argv: request.argv.clone(),
     })?;
     journal.flush()?;
+    let seeking = workspace.seek_identity()?;
     store.start_run(id, now_us())?;
     let reserve = Reserve::make(home, id, &request.limits);
     let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?;
@@ -138,6 +140,7 @@ pub fn run(
         console,
     )?;
     drop(reserve);
+    let claimed = claim::read(sandbox.client(), &request.environment(), &mut recorder)?;
     let evidence = recorder.evidence;
     for (limit, detail) in &attended.hits {
         journal.append(Event::Limit {
@@ -153,18 +156,16 @@ pub fn run(
     }
 
     steps.begin("stop", console)?;
-    let grades = sandbox.grades().to_vec();
-    let wall = sandbox.wall();
+    let backend = backend(&workspace, &sandbox, probed);
     sandbox.end().map_err(Error::Wait)?;
     drop(sandbox);
 
     steps.begin("seal", console)?;
     let (sources, set) = workspace.changes()?;
-    let (patch, stats, attribution) =
-        render(&sources, &set, &evidence, &bundle).inspect_err(|_| {
-            // Half a patch is none, and its room is needed to say so.
-            let _ = fs::remove_file(bundle.join(PATCH));
-        })?;
+    fail::point("run:changed");
+    let (patch, attribution) = packing.patch(&sources, &set, &evidence)?;
+    fail::point("run:rendered");
+    let (base, tree) = seeking.finish(&set.changes);
     journal.append(Event::Seal {
         changed: set.changes.len() as u64,
         omitted: set.omitted.len() as u64,
@@ -173,8 +174,21 @@ pub fn run(
 
     steps.begin("pack", console)?;
     let status = status(&attended, &set);
+    let left = review::Left {
+        workspace: &workspace,
+        sources: &sources,
+        set: &set,
+        stats: &patch.stats,
+        patch: &packing.path(PATCH),
+        evidence: &evidence,
+        claimed: &claimed,
+        succeeded: attended.outcome == Outcome::Exited && attended.code == Some(0),
+    };
+    let review = review::review(home, store, &left)?;
     journal.append(Event::End { status })?;
     journal.flush()?;
+    fail::point("run:ended");
+    let bundle = home.bundle(id);
     let result = RunResult {
         run: id,
         name: request.name.clone(),
@@ -189,11 +203,11 @@ pub fn run(
         changes: set.changes.clone(),
         omitted: set.omitted.clone(),
         omitted_truncated: set.omitted_truncated,
-        insertions: stats.insertions,
-        deletions: stats.deletions,
+        insertions: patch.stats.insertions,
+        deletions: patch.stats.deletions,
         patch: bundle.join(PATCH),
         patch_sha256: patch.sha256.clone(),
-        bundle: bundle.clone(),
+        bundle,
         duration_ms: attended.duration_ms,
         total_ms: began.elapsed().as_millis() as u64,
         cpu_ms: attended.cpu_ms,
@@ -201,32 +215,30 @@ pub fn run(
         stdout: OutputResult::of(&spool, crate::client::Stream::Stdout, home.stdout_log(id)),
         stderr: OutputResult::of(&spool, crate::client::Stream::Stderr, home.stderr_log(id)),
         leftovers: attended.leftovers,
-        limits: grades,
-        limit_hits: attended.hits,
-        wall,
+        limits: backend.limits.clone(),
+        limit_hits: attended.hits.clone(),
+        wall: backend.wall,
         probes: probed,
         journal_head: journal.head().to_owned(),
         evidence: Some(attribution),
         notes: notes(&workspace, status),
+        line_counts: review.lines,
+        claimed: claimed.unwrap_or_default(),
+        observed: Observations::of(&evidence, &attended.hits),
+        flags: review.flags,
     };
-    let json = durable::write_file(&bundle.join(RESULT), &result.to_json(), Existing::Refuse)?;
-    let summary = durable::write_file(
-        &bundle.join(SUMMARY),
-        result.summary().as_bytes(),
-        Existing::Refuse,
-    )?;
-    durable::sync_all(
-        &[
-            (journal.path(), journal.file()),
-            (&bundle.join(PATCH), &patch.file),
-            (&json.path, &json.file),
-            (&summary.path, &summary.file),
-        ],
-        &[&bundle, &home.bundles()],
-    )?;
+    let facts = Facts {
+        policy: request.policy(&workspace.spec().inside),
+        base,
+        tree,
+        backend,
+    };
+    packing.finish(&result, facts, &patch, &journal, &key)?;
 
     steps.begin("hold", console)?;
+    review::note(store, &workspace, &evidence)?;
     store.finish_run(id, &result.finished(now_us()))?;
+    fail::point("run:held");
     undo.disarm();
     drop(lock);
     discard_layer(home, id);
@@ -246,6 +258,11 @@ impl Witness for Recorder<'_> {
             Some(event) => self.journal.append_observed(time_us, event),
             None => Ok(()),
         }
+    }
+
+    fn idle(&mut self) {
+        // A disk that is full now may have room when it must have.
+        let _ = self.journal.flush();
     }
 }
 
@@ -268,6 +285,18 @@ fn spec(workspace: &Workspace, limits: &Limits) -> Spec {
         workspace: workspace.spec().clone(),
         // BOUND: each temporary file system may hold half of the memory that the sandbox has.
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
+    }
+}
+
+/// Who holds the sandbox, and to what.
+fn backend(workspace: &Workspace, sandbox: &Sandbox, probes: usize) -> Backend {
+    Backend {
+        name: BACKEND.to_owned(),
+        identity: workspace.identity().as_str().to_owned(),
+        limits: sandbox.grades().to_vec(),
+        wall: sandbox.wall(),
+        probes: probes as u64,
+        observation: sandbox.observation(),
     }
 }
 
@@ -366,62 +395,6 @@ impl Reserve {
 impl Drop for Reserve {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// A patch on disk.
-struct Patch {
-    file: fs::File,
-    sha256: String,
-}
-
-fn render(
-    sources: &changes::Sources,
-    set: &ChangeSet,
-    evidence: &Evidence,
-    bundle: &std::path::Path,
-) -> Result<(Patch, PatchStats, Attribution), Error> {
-    let path = bundle.join(PATCH);
-    let fail = |source| Error::WriteFile {
-        path: path.clone(),
-        source,
-    };
-    let file = fs::File::create_new(&path).map_err(fail)?;
-    let mut out = Hashing {
-        out: std::io::BufWriter::new(file),
-        hash: Sha256::new(),
-    };
-    let (stats, attribution) = attribution::render(sources, set, evidence, &mut out)?;
-    out.flush().map_err(fail)?;
-    let file = out
-        .out
-        .into_inner()
-        .map_err(|error| fail(error.into_error()))?;
-    Ok((
-        Patch {
-            file,
-            sha256: ringfence_model::hex(&out.hash.finalize()),
-        },
-        stats,
-        attribution,
-    ))
-}
-
-/// Hashes what passes.
-struct Hashing {
-    out: std::io::BufWriter<fs::File>,
-    hash: Sha256,
-}
-
-impl std::io::Write for Hashing {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let count = self.out.write(bytes)?;
-        self.hash.update(&bytes[..count]);
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.out.flush()
     }
 }
 

@@ -50,6 +50,7 @@ pub struct Sandbox {
     cgroup: Option<Cgroup>,
     grades: Vec<Graded>,
     wall: Wall,
+    observation: Observation,
     inside: String,
 }
 
@@ -118,6 +119,7 @@ impl Sandbox {
             cgroup,
             grades,
             wall,
+            observation,
             inside,
         })
     }
@@ -126,11 +128,9 @@ impl Sandbox {
     /// error: nothing runs in a sandbox that does not hold.
     pub fn prove(&mut self, canary: &Path) -> Result<Vec<ProbeResult>, SandboxError> {
         if !canary.exists() {
-            std::fs::write(canary, b"what no sandbox may read\n").map_err(|source| {
-                SandboxError::MakeCanary {
-                    path: canary.display().to_string(),
-                    source,
-                }
+            make_canary(canary).map_err(|source| SandboxError::MakeCanary {
+                path: canary.display().to_string(),
+                source,
             })?;
         }
         self.prove_unread(canary)
@@ -172,6 +172,11 @@ impl Sandbox {
         }
     }
 
+    /// What is recorded of the processes inside, whether they want it or not.
+    pub fn observation(&self) -> Observation {
+        self.observation
+    }
+
     /// How firmly each limit holds here.
     pub fn grades(&self) -> &[Graded] {
         &self.grades
@@ -195,6 +200,22 @@ impl Sandbox {
     pub fn end(&mut self) -> io::Result<()> {
         self.launched.end()
     }
+}
+
+/// How the text of a canary begins.
+const CANARY: &str = "ringfence-canary-";
+
+/// A text that nobody else has, so that it is known wherever it turns up.
+fn make_canary(path: &Path) -> io::Result<()> {
+    let word = || crate::ids::RunId::random().map_err(io::Error::other);
+    std::fs::write(path, format!("{CANARY}{}{}\n", word()?, word()?))
+}
+
+/// The text of a canary, without its newline; `None` for one that could be anybody's.
+pub fn canary_text(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let text = text.trim_end();
+    text.starts_with(CANARY).then(|| text.to_owned())
 }
 
 impl Channel for Sandbox {

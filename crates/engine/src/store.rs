@@ -17,6 +17,7 @@ mod evictions;
 mod find;
 mod layers;
 mod migrations;
+mod programs;
 mod recover;
 mod runs;
 mod sandboxes;
@@ -173,6 +174,12 @@ pub enum StoreError {
     #[error("cannot list the runs in `{path}`")]
     ListRuns {
         path: PathBuf,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("cannot look up or note the programs of runs on `{}`", folder.display())]
+    Programs {
+        folder: PathBuf,
         #[source]
         source: rusqlite::Error,
     },

@@ -25,6 +25,7 @@ use ringfence_model::ByteText;
 use ringfence_model::changes::{ChangeSet, ObjectHash, WhyOmitted};
 use serde::{Deserialize, Serialize};
 
+use crate::base::identity::{self, Seeking};
 use crate::changes::{self, Bounds, Crossing, EntryType, Sources, Started};
 use crate::error::Error;
 use crate::git::{self, IgnoreRules, Repository};
@@ -220,6 +221,16 @@ impl Workspace {
 
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Begins to find out what the folder is by name.
+    pub(crate) fn seek_identity(&self) -> Result<Seeking, Error> {
+        let scratch = self.directory.join("lookup.git");
+        let seeking = identity::seek(self.repository.clone(), self.started, scratch);
+        seeking.map_err(|source| Error::OpenFolder {
+            path: self.folder.clone(),
+            source,
+        })
     }
 
     /// The layer that is written.

@@ -1,6 +1,8 @@
 //! What the guest sees of the processes inside: every exec as the kernel did it, every change of a
 //! file with who made it, and nothing that the agent says.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "protocol/bench.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod bench;

@@ -2,13 +2,18 @@
 //! function over plain data, so that each rule can be tested as a table.
 
 pub mod attribution;
+pub mod bundle;
 pub mod bytes;
 pub mod changes;
+pub mod claim;
+pub mod flag;
 pub mod journal;
 pub mod limits;
 pub mod observed;
 pub mod outcome;
 pub mod sandbox;
+pub mod strict;
+pub mod text;
 pub mod tools;
 pub mod wire;
 

@@ -11,11 +11,13 @@ use anstream::eprintln;
 use clap::Args;
 use ringfence_engine::attend::Inputs;
 use ringfence_engine::error::Error;
+use ringfence_engine::ids::RunId;
 use ringfence_engine::run::{RunRequest, RunResult};
 use ringfence_engine::workspace::{Ignored, View};
 use ringfence_jail::signals::Signals;
 use ringfence_jail::terminal::RawMode;
 use ringfence_model::ByteText;
+use ringfence_model::flag::{Flag, Severity};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
 use ringfence_model::wire::WindowSize;
@@ -257,12 +259,39 @@ fn tell(result: &RunResult) {
     for note in &result.notes {
         eprintln!("  note: {}", clean(note));
     }
+    tell_flags(&result.flags, result.run);
     if !result.changed_files.is_empty() {
         eprintln!("  see it:  ringfence diff {}", result.run);
         eprintln!(
             "  take it: ringfence diff {} | {}",
             result.run,
             apply_command(result)
+        );
+    }
+}
+
+/// What to look at first, in a few lines; `show` has the rest.
+fn tell_flags(flags: &[Flag], run: RunId) {
+    /// BOUND: what fits on a screen with the rest.
+    const SHOWN: usize = 4;
+    let count = |severity| {
+        flags
+            .iter()
+            .filter(|flag| flag.severity == severity)
+            .count()
+    };
+    for flag in flags
+        .iter()
+        .filter(|flag| flag.severity == Severity::Serious)
+        .take(SHOWN)
+    {
+        eprintln!("  serious: {}", clean(&flag.message));
+    }
+    let (serious, warnings) = (count(Severity::Serious), count(Severity::Warning));
+    if serious + warnings > 0 {
+        eprintln!(
+            "  {serious} serious and {}; why: ringfence show {run}",
+            plural(warnings, "warning")
         );
     }
 }

@@ -27,14 +27,14 @@ impl Show {
         let run = store.find(&self.run)?;
         let mut out = std::io::stdout().lock();
         if self.json {
-            let value = match archive::result(&home, &run)? {
+            let value = match archive::result(&home, run.id)? {
                 Some(result) => serde_json::to_value(result)?,
                 None => list::row(&run),
             };
             writeln!(out, "{}", clean_json(&serde_json::to_string(&value)?))?;
             return Ok(ExitCode::SUCCESS);
         }
-        match archive::result(&home, &run)? {
+        match archive::result(&home, run.id)? {
             Some(result) => write!(out, "{}", clean(&result.summary()))?,
             None => {
                 writeln!(out, "# Run {}\n", run.id)?;

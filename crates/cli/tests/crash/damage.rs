@@ -148,7 +148,7 @@ fn a_store_of_another_version_is_brought_up_or_left_alone() -> Result<()> {
             env,
             fixture,
             "PRAGMA foreign_keys = OFF; DROP TABLE calls; DROP TABLE checkpoints; DROP TABLE evictions;
-             DROP TABLE sandboxes; DROP TABLE layers; DROP TABLE bases; DROP TABLE mirrors;
+             DROP TABLE sandboxes; DROP TABLE layers; DROP TABLE bases; DROP TABLE mirrors; DROP TABLE programs;
              PRAGMA user_version = 1",
         )?;
         let list = call(env, fixture, &["list"])?;

@@ -24,6 +24,7 @@ const WALKED: &[&str] = &[
     "settle",
     "squash",
     "keeper",
+    "run",
 ];
 
 fn points(verb: &str) -> impl Iterator<Item = &'static str> {
@@ -31,7 +32,7 @@ fn points(verb: &str) -> impl Iterator<Item = &'static str> {
     POINTS.iter().filter(of_verb).copied()
 }
 
-fn moment(point: &str) -> &str {
+pub fn moment(point: &str) -> &str {
     point.split_once(':').map_or("", |(_, moment)| moment)
 }
 
@@ -45,7 +46,7 @@ fn walk(name: &str, act: impl Fn(&Scene<'_>) -> Result<()> + Sync) -> Result<()>
 }
 
 /// Each point of a verb, with its name in what goes wrong.
-fn each(verb: &str, act: impl Fn(&str) -> Result<()>) -> Result<()> {
+pub fn each(verb: &str, act: impl Fn(&str) -> Result<()>) -> Result<()> {
     points(verb).try_for_each(|point| act(point).with_context(|| format!("at `{point}`")))
 }
 

@@ -19,6 +19,7 @@ fn r64_the_environment_inside_is_exactly_what_was_asked_for() -> Result<()> {
                 "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             ),
             ("RINGFENCE", "1"),
+            ("RINGFENCE_RESULT", "/home/agent/ringfence-result.json"),
             ("SHELL", "/bin/sh"),
             ("USER", "agent"),
         ];

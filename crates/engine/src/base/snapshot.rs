@@ -227,21 +227,14 @@ impl Linker<'_> {
         let Some((entry, seen)) = index.remembered(path) else {
             return false;
         };
-        let cut = |seconds: i64, nanoseconds: i64| (seconds as u32, nanoseconds as u32);
         let executes = stat.st_mode & 0o100 != 0;
         FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
             && entry.oid == committed.oid
             && entry.mode == committed.mode
             && executes == (entry.mode == EXECUTABLE)
-            && seen.mtime == cut(stat.st_mtime, stat.st_mtime_nsec as i64)
-            && seen.ctime == cut(stat.st_ctime, stat.st_ctime_nsec as i64)
-            && seen.inode == stat.st_ino as u32
-            && seen.size == stat.st_size as u32
+            && seen.is_of(stat, written)
             // Converted line endings and filters show in the size.
             && ours.size == stat.st_size as u32
-            // As new as the index itself: it may have changed since.
-            && (stat.st_mtime, stat.st_mtime_nsec as _)
-                < (written.tv_sec, written.tv_nsec)
     }
 
     /// Time and size of a tracked file, if it holds what is committed.

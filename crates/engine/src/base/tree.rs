@@ -24,7 +24,7 @@ pub(super) struct Entry {
 }
 
 /// An object's id.
-pub(super) fn object_id(kind: &str, bytes: &[u8], hash: ObjectHash) -> Vec<u8> {
+pub(crate) fn object_id(kind: &str, bytes: &[u8], hash: ObjectHash) -> Vec<u8> {
     let mut hasher = BlobHasher::of_kind(kind, hash, bytes.len() as u64);
     hasher.update(bytes);
     hasher.finish_bytes()

@@ -1,8 +1,9 @@
 //! Git's binary hunks: zlib in base 85, `literal` in both directions.
 
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 
 use flate2::Compression;
+use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
 use super::ChangesError;
@@ -33,6 +34,47 @@ pub(super) fn write_literal(
         .out
         .write_all(b"\n")
         .map_err(ChangesError::WritePatch)
+}
+
+/// What one `literal` holds, of the lines below its first; `None` where they are not as we write
+/// them, or do not hold exactly `size` bytes.
+pub(crate) fn read_literal<'a>(
+    size: u64,
+    lines: impl Iterator<Item = &'a [u8]>,
+) -> Option<Vec<u8>> {
+    let mut deflated = Vec::new();
+    for line in lines {
+        let (letter, digits) = line.split_first()?;
+        let length = match letter {
+            b'A'..=b'Z' => letter - b'A' + 1,
+            b'a'..=b'z' => letter - b'a' + 27,
+            _ => return None,
+        };
+        if digits.len() != usize::from(length).div_ceil(4) * 5 {
+            return None;
+        }
+        let start = deflated.len();
+        for group in digits.chunks(5) {
+            let mut value = 0u32;
+            for digit in group {
+                let place = ALPHABET.iter().position(|known| known == digit)?;
+                value = value.checked_mul(85)?.checked_add(place as u32)?;
+            }
+            deflated.extend_from_slice(&value.to_be_bytes());
+        }
+        // What fills the last group up is zero.
+        let end = start + usize::from(length);
+        if deflated[end..].iter().any(|&b| b != 0) {
+            return None;
+        }
+        deflated.truncate(end);
+    }
+    // HOSTILE: a few bytes can hold gigabytes.
+    let mut bytes = Vec::new();
+    let mut inflater = ZlibDecoder::new(&deflated[..]);
+    let mut bounded = (&mut inflater).take(size.checked_add(1)?);
+    bounded.read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 == size && inflater.total_in() == deflated.len() as u64).then_some(bytes)
 }
 
 /// Writes bytes as lines of a length letter and base 85.
@@ -88,6 +130,42 @@ impl Write for Base85<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn literal(bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let feed = |pass: &mut dyn FnMut(&[u8]) -> io::Result<()>| {
+            pass(bytes).map_err(ChangesError::WritePatch)
+        };
+        write_literal(bytes.len() as u64, &mut out, feed).expect("a vector takes everything");
+        out
+    }
+
+    fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+        text.split(|&b| b == b'\n')
+            .skip(1)
+            .take_while(|line| !line.is_empty())
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_written_is_read_back(bytes: Vec<u8>, at: proptest::sample::Index) {
+            let text = literal(&bytes);
+            let size = bytes.len() as u64;
+            proptest::prop_assert_eq!(read_literal(size, lines(&text)), Some(bytes.clone()));
+            proptest::prop_assert_eq!(read_literal(size + 1, lines(&text)), None);
+            // A damaged one is none, or holds something else of the same length.
+            let mut text = text;
+            let at = at.index(text.len());
+            text[at] ^= 1;
+            let _ = read_literal(size, lines(&text));
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_not_unfolded() {
+        let text = literal(&vec![0; 10 << 20]);
+        assert_eq!(read_literal(100, lines(&text)), None);
+    }
 
     #[test]
     fn nothing_is_written_as_git_writes_it() {

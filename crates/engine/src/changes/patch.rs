@@ -235,7 +235,12 @@ fn old_path(change: &Change) -> &ByteText {
 /// A name as git writes it: quoted only where it must be.
 fn name(side_prefix: &[u8], sources: &Sources, path: &ByteText) -> Vec<u8> {
     let path = prefixed(&sources.prefix, path.as_bytes());
-    let name = [side_prefix, path.as_bytes()].concat();
+    quoted(side_prefix, path.as_bytes())
+}
+
+/// A name of a patch: `a/` or `b/`, and the path.
+pub(crate) fn quoted(side_prefix: &[u8], path: &[u8]) -> Vec<u8> {
+    let name = [side_prefix, path].concat();
     let plain = |byte: &u8| matches!(byte, 0x20..=0x7e) && *byte != b'"' && *byte != b'\\';
     if name.iter().all(plain) {
         name
@@ -247,13 +252,7 @@ fn name(side_prefix: &[u8], sources: &Sources, path: &ByteText) -> Vec<u8> {
 /// The change with its paths relative to the folder.
 fn in_folder(sources: &Sources, change: &Change) -> Result<Change, ChangesError> {
     let strip = |path: &ByteText| {
-        let inside = match sources.prefix.as_slice() {
-            b"" => Some(path.as_bytes()),
-            prefix => path
-                .as_bytes()
-                .strip_prefix(prefix)
-                .and_then(|rest| rest.strip_prefix(b"/")),
-        };
+        let inside = sources.in_folder(path.as_bytes());
         inside
             .map(ByteText::from)
             .ok_or_else(|| ChangesError::OutsideFolder { path: path.clone() })

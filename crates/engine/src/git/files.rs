@@ -1,7 +1,8 @@
 //! Bounded reading of files that someone else wrote, and writing of our own.
 //!
 //! A read never follows a link in the last component (unless the file is the user's own dotfile),
-//! never blocks on a FIFO, never reads beyond its bound. Writing happens only below the mask.
+//! never blocks on a FIFO, never reads beyond its bound. Writing happens only below the mask, and in
+//! directories of our own.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use rustix::fs::Timespec;
+use rustix::fs::{Stat, Timespec};
 
 use super::files::{self, Contents, Links};
 use super::index_file::{EXTENDED, IndexError, Parsed, STAT_BYTES, Slot, parse, u32_at};
@@ -43,6 +43,19 @@ pub struct IndexStat {
     pub mtime: (u32, u32),
     pub inode: u32,
     pub size: u32,
+}
+
+impl IndexStat {
+    /// Whether this is surely the file that was remembered, by an index that was written then.
+    pub(crate) fn is_of(&self, stat: &Stat, written: &Timespec) -> bool {
+        let cut = |seconds: i64, nanoseconds: i64| (seconds as u32, nanoseconds as u32);
+        self.mtime == cut(stat.st_mtime, stat.st_mtime_nsec as i64)
+            && self.ctime == cut(stat.st_ctime, stat.st_ctime_nsec as i64)
+            && self.inode == stat.st_ino as u32
+            && self.size == stat.st_size as u32
+            // As new as the index itself: it may have changed since.
+            && (stat.st_mtime, stat.st_mtime_nsec as _) < (written.tv_sec, written.tv_nsec)
+    }
 }
 
 /// The tracked paths, sorted.

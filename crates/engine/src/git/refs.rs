@@ -220,6 +220,34 @@ impl Refs {
     }
 }
 
+/// The commit that `HEAD` stands for, by reading as little as that takes; `None` before the first
+/// one, and where it makes no sense to us.
+pub(crate) fn head_commit(repo: &Repository) -> Option<String> {
+    if repo.reftable {
+        return None;
+    }
+    let mut path = repo.git_dir.join("HEAD");
+    // BOUND: git itself follows five in a row.
+    for _ in 0..5 {
+        let line = files::read_if_usable(&path, LINE_BYTES, Links::Refuse)?;
+        let name = match parse_line(&line, repo.hash)? {
+            Target::Id(hex) => return String::from_utf8(hex).ok(),
+            Target::Ref(name) => name,
+        };
+        path = repo.common_dir.join(OsStr::from_bytes(&name));
+        if path.symlink_metadata().is_err() {
+            let packed = repo.common_dir.join("packed-refs");
+            let text = files::read_if_usable(&packed, PACKED_BYTES, Links::Refuse)?;
+            let hex = text.split(|&b| b == b'\n').find_map(|line| {
+                let (hex, rest) = line.split_at_checked(repo.hash.bytes() * 2)?;
+                (rest.strip_prefix(b" ") == Some(&name) && repo.hash.is_oid(hex)).then_some(hex)
+            })?;
+            return String::from_utf8(hex.to_vec()).ok();
+        }
+    }
+    None
+}
+
 impl Head {
     pub(super) fn text(&self) -> Vec<u8> {
         match self {

@@ -134,10 +134,10 @@ impl Keeping {
                 match notice {
                     Notice::Exited(exited) => {
                         route.what = Streamed::Leftovers;
-                        // It ended; a journal that cannot say so says nothing more at all.
-                        let _ = self.journal.append(exit_event(exited));
-                        // What the caller is told of is on the disk.
-                        let _ = self.journal.sync();
+                        if self.journal.append(exit_event(exited)).is_err() {
+                            self.unrecorded = true;
+                        }
+                        self.uncommitted = true;
                         self.last_used = Instant::now();
                     }
                     Notice::Gone => over = true,
@@ -160,6 +160,21 @@ impl Keeping {
             self.routes.remove(&guest);
         }
         Ok(())
+    }
+
+    /// Puts what callers are about to be told of on the disk, with one sync for all that ended
+    /// since the last; false where that cannot be.
+    ///
+    /// INVARIANT: nothing is acknowledged before: callers whose news cannot be kept lose the line.
+    pub(super) fn commit(&mut self) -> bool {
+        if !std::mem::take(&mut self.uncommitted) {
+            return true;
+        }
+        let kept = self.journal.sync().is_ok() && !self.unrecorded;
+        if !kept {
+            self.peers.clear();
+        }
+        kept
     }
 
     /// Puts what was observed into the journal.

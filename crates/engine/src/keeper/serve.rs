@@ -71,6 +71,8 @@ pub struct Keeping {
     reached: Instant,
     /// Something happened that the journal did not take.
     pub(super) unrecorded: bool,
+    /// Callers are about to be told of something that is not on the disk yet.
+    pub(super) uncommitted: bool,
 }
 
 impl Keeping {
@@ -101,6 +103,7 @@ impl Keeping {
             directory,
             reached: now,
             unrecorded: false,
+            uncommitted: false,
         }
     }
 
@@ -108,6 +111,9 @@ impl Keeping {
     pub fn serve(&mut self) -> End {
         loop {
             let turned = self.turn();
+            if !self.commit() {
+                return self.end(EndReason::JournalFull, None);
+            }
             // What is on its way to callers goes out, whatever comes next.
             let gone: Vec<u32> = self
                 .peers
@@ -149,6 +155,9 @@ impl Keeping {
         let (from_guest, from_listener, ready) = self.wait()?;
         if from_guest {
             self.sandbox.client().receive()?;
+        } else {
+            // So that a killed keeper loses little; what does not fit now is tried again.
+            let _ = self.journal.flush();
         }
         if from_listener {
             self.admit();

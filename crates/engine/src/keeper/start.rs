@@ -19,7 +19,7 @@ use ringfence_model::sandbox::{EndReason, SandboxState};
 use serde::{Deserialize, Serialize};
 
 use super::Places;
-use super::serve::{Keeping, Patience};
+use super::serve::{End, Keeping, Patience};
 use crate::base::{self, Base};
 use crate::changes::remove_tree;
 use crate::clock::now_us;
@@ -164,11 +164,24 @@ pub fn keep(
         reason: end.reason,
         processes: end.processes,
         at_us: now_us(),
+        journal_head: close(&mut keeping.journal, &end),
     };
     store.execution_ended(id, incarnation, state, ended)?;
     fail::point("keeper:done");
     keeping.tell_end(end);
     Ok(())
+}
+
+/// The last line of a journal, and its hash where it is on the disk. An execution ends, whether that
+/// can be written down or not.
+fn close(journal: &mut JournalFile, end: &End) -> Option<String> {
+    let ended = Event::ExecutionEnded {
+        reason: end.reason,
+        processes: end.processes,
+    };
+    journal.append(ended).ok()?;
+    journal.sync().ok()?;
+    Some(journal.head().to_owned())
 }
 
 /// What is on standard input becomes ours alone: nothing that is started from here may keep it.

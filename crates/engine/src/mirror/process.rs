@@ -13,6 +13,7 @@
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -233,17 +234,12 @@ impl Git {
 
     /// Runs it to its end; gives what it wrote. Percent lines go to `progress`.
     pub fn run(mut self, progress: &mut dyn Progress) -> Result<Vec<u8>, ProcessError> {
-        for (number, (key, value)) in self.settings.iter().enumerate() {
-            self.command
-                .env(format!("GIT_CONFIG_KEY_{number}"), key)
-                .env(format!("GIT_CONFIG_VALUE_{number}"), value);
-        }
+        self.say_settings();
         let stdin = match self.lock.take() {
             Some(lock) => Stdio::from(lock.map_err(ProcessError::Start)?),
             None => Stdio::null(),
         };
         self.command
-            .env("GIT_CONFIG_COUNT", self.settings.len().to_string())
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -281,6 +277,28 @@ impl Git {
             false => said,
         };
         Err(ProcessError::Failed { said })
+    }
+
+    /// Starts it, to be asked and answered by pipes; what it tells a person is lost.
+    pub fn converse(mut self) -> Result<Child, ProcessError> {
+        self.say_settings();
+        self.command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            // What interrupts us is not meant for it; it ends when nobody asks any more.
+            .process_group(0);
+        self.command.spawn().map_err(ProcessError::Start)
+    }
+
+    fn say_settings(&mut self) {
+        for (number, (key, value)) in self.settings.iter().enumerate() {
+            self.command
+                .env(format!("GIT_CONFIG_KEY_{number}"), key)
+                .env(format!("GIT_CONFIG_VALUE_{number}"), value);
+        }
+        let count = self.settings.len().to_string();
+        self.command.env("GIT_CONFIG_COUNT", count);
     }
 
     /// Runs it where nobody watches; whether it succeeded and what it wrote.

@@ -1,13 +1,16 @@
 //! What is asked of a run, resolved: no flag, file or environment variable is looked at later.
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use ringfence_model::ByteText;
+use ringfence_model::bundle::Policy;
 use ringfence_model::limits::Limits;
 use ringfence_model::wire::WindowSize;
 
+use super::claim;
 use crate::error::Error;
-use crate::workspace::{self, View};
+use crate::workspace::{self, Ignored, View};
 
 /// Where programs are looked for inside.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -45,8 +48,25 @@ impl RunRequest {
         check_variables(&self.env)
     }
 
+    /// All that steers the run besides its command.
+    pub(super) fn policy(&self, inside: &Path) -> Policy {
+        Policy {
+            limits: self.limits.clone(),
+            require_hard: self.require_hard,
+            hide: self.view.hide.clone(),
+            inside: ByteText::from(inside.as_os_str().as_bytes()),
+            include_ignored: self.view.ignored == Ignored::Included,
+            variables: self.env.iter().map(|(name, _)| name.clone()).collect(),
+        }
+    }
+
     pub(super) fn environment(&self) -> Vec<(ByteText, ByteText)> {
-        environment(&self.env)
+        let mut env = environment(&self.env);
+        let name = ByteText::from(claim::VARIABLE);
+        if !env.iter().any(|(key, _)| *key == name) {
+            env.push((name, claim::PATH.into()));
+        }
+        env
     }
 }
 

@@ -1,23 +1,26 @@
-//! What came of a run: for machines (`result.json`, `--json`) and for people (`summary.md`).
+//! What came of a run, for machines: `result.json`, `--json`.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use ringfence_model::ByteText;
 use ringfence_model::attribution::Attribution;
-use ringfence_model::changes::{Change, ChangeKind, Omitted, WhyOmitted};
-use ringfence_model::limits::{Graded, HumanBytes, Limit};
+use ringfence_model::changes::{Change, Omitted, WhyOmitted};
+use ringfence_model::claim::Claim;
+use ringfence_model::flag::Flag;
+use ringfence_model::limits::{Graded, Limit};
 use ringfence_model::outcome::{Outcome, RunStatus};
 use ringfence_model::wire::{Leftover, Wall};
 use serde::{Deserialize, Serialize};
 
+use super::observed::Observations;
+use super::summary;
 use crate::client::Stream;
 use crate::ids::RunId;
 use crate::output::Spool;
 use crate::store::{FinishedRun, bundle_path};
 
-/// BOUND: lines of a list in the summary; the whole list is in the result.
-const LISTED: usize = 20;
+/// Where the store has the hash of the journal's last line, for as long as the run is known.
+pub(crate) const JOURNAL_HEAD: &str = "journal_head";
 
 /// Everything about a run that is over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -61,6 +64,19 @@ pub struct RunResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Attribution>,
     pub notes: Vec<String>,
+    /// For each of `changes`: lines added and removed. Shorter where the patch was too large to be
+    /// read again.
+    #[serde(default)]
+    pub line_counts: Vec<(u64, u64)>,
+    /// What the agent says, in its result file; nothing of it is taken for a fact.
+    #[serde(default)]
+    pub claimed: Option<Claim>,
+    /// What was seen.
+    #[serde(default)]
+    pub observed: Observations,
+    /// What to look at, the worst first.
+    #[serde(default)]
+    pub flags: Vec<Flag>,
 }
 
 /// One output stream: how much, and where all of it is.
@@ -88,13 +104,13 @@ impl OutputResult {
 }
 
 impl RunResult {
-    pub(super) fn to_json(&self) -> Vec<u8> {
+    pub(crate) fn to_json(&self) -> Vec<u8> {
         let mut json = serde_json::to_vec_pretty(self).expect("plain data always serialises");
         json.push(b'\n');
         json
     }
 
-    pub(super) fn finished(&self, ended_us: i64) -> FinishedRun {
+    pub(crate) fn finished(&self, ended_us: i64) -> FinishedRun {
         FinishedRun {
             status: self.status,
             outcome: Some(self.outcome),
@@ -106,7 +122,10 @@ impl RunResult {
             insertions: self.insertions,
             deletions: self.deletions,
             bundle: Some(bundle_path(self.run)),
-            detail: serde_json::Map::new(),
+            detail: serde_json::Map::from_iter([(
+                JOURNAL_HEAD.to_owned(),
+                self.journal_head.as_str().into(),
+            )]),
         }
     }
 
@@ -125,104 +144,7 @@ impl RunResult {
 
     /// `summary.md`, for a person.
     pub fn summary(&self) -> String {
-        let mut text = String::new();
-        let argv: Vec<String> = self.argv.iter().map(ByteText::to_text).collect();
-        let _ = writeln!(text, "# Run {}\n", self.run);
-        let _ = writeln!(text, "- command: `{}`", argv.join(" ").replace('`', "'"));
-        let _ = writeln!(text, "- folder: `{}`", self.folder);
-        let _ = writeln!(
-            text,
-            "- status: {}; the command {} after {}",
-            self.status.as_str(),
-            self.ending(),
-            Seconds(self.duration_ms)
-        );
-        let _ = writeln!(
-            text,
-            "- changed files: {}, +{} −{} lines",
-            self.changed_files.len(),
-            self.insertions,
-            self.deletions
-        );
-        let _ = writeln!(
-            text,
-            "- before the start, {} things that must fail were tried from inside, and failed",
-            self.probes
-        );
-        section(
-            &mut text,
-            "Changed files",
-            self.changes.iter().map(line),
-            self.changes.len(),
-        );
-        if let Some(evidence) = &self.evidence {
-            section(
-                &mut text,
-                "Changed, and no write that was observed explains it: the evidence is incomplete",
-                evidence.unexplained.iter().map(|path| format!("`{path}`")),
-                usize::try_from(evidence.unexplained_count).unwrap_or(usize::MAX),
-            );
-        }
-        section(
-            &mut text,
-            "Left behind",
-            self.omitted.iter().map(|o| {
-                format!(
-                    "`{}`: {} ({}, {} files)",
-                    o.path,
-                    why(o.why),
-                    HumanBytes(o.size),
-                    o.files
-                )
-            }),
-            self.omitted.len(),
-        );
-        section(
-            &mut text,
-            "Limits met",
-            self.limit_hits
-                .iter()
-                .map(|(limit, detail)| format!("{}: {detail}", limit.as_str())),
-            self.limit_hits.len(),
-        );
-        section(
-            &mut text,
-            "Left running at the end, and ended",
-            self.leftovers
-                .iter()
-                .map(|l| format!("{}: `{}`", l.pid, l.command)),
-            self.leftovers.len(),
-        );
-        section(
-            &mut text,
-            "Notes",
-            self.notes.iter().cloned(),
-            self.notes.len(),
-        );
-        text
-    }
-}
-
-fn section(text: &mut String, title: &str, lines: impl Iterator<Item = String>, count: usize) {
-    if count == 0 {
-        return;
-    }
-    let _ = writeln!(text, "\n## {title}\n");
-    for line in lines.take(LISTED) {
-        let _ = writeln!(text, "- {line}");
-    }
-    if count > LISTED {
-        let _ = writeln!(text, "- … and {} more", count - LISTED);
-    }
-}
-
-/// One change in one line.
-fn line(change: &Change) -> String {
-    match &change.kind {
-        ChangeKind::Added => format!("added `{}`", change.path),
-        ChangeKind::Modified => format!("modified `{}`", change.path),
-        ChangeKind::Deleted => format!("deleted `{}`", change.path),
-        ChangeKind::Renamed { from } => format!("renamed `{from}` to `{}`", change.path),
+        summary::write(self)
     }
 }
 

@@ -241,6 +241,8 @@ impl Witness for KeptElsewhere {
     fn observed(&mut self, _: Observed) -> Result<(), JournalError> {
         Ok(())
     }
+
+    fn idle(&mut self) {}
 }
 
 /// Where a command starts: what is not absolute is meant from the workspace.

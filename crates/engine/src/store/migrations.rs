@@ -147,6 +147,16 @@ const MIGRATIONS: &[&str] = &[
         why      TEXT    NOT NULL
     ) STRICT;
 ",
+    "
+    CREATE TABLE programs (
+        folder   BLOB    NOT NULL,
+        path     BLOB    NOT NULL,           -- as the inside names it
+        first_us INTEGER NOT NULL,
+        used_us  INTEGER NOT NULL,
+        PRIMARY KEY (folder, path)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX programs_by_use ON programs (used_us);
+",
 ];
 
 /// The schema that this program knows.

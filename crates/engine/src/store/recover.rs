@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use rusqlite::OptionalExtension;
 
 use super::{Store, StoreError};
-use crate::home::Home;
+use crate::bundle;
+use crate::home::{Home, PARTIAL};
 use crate::ids::RunId;
 use crate::lock::{LockError, RunLock};
+use crate::run::discard_layer;
 
 /// What recovery found.
 #[derive(Debug, Default)]
@@ -72,6 +74,9 @@ pub fn recover(store: &Store, home: &Home) -> Result<Recovered, RecoverError> {
             // The row is looked at again in the same statement: the driver may have finished and
             // let go since it was read.
             Ok(false) => {
+                if is_packed(store, home, run) {
+                    continue;
+                }
                 if store.mark_lost(run).map_err(read_store)? {
                     recovered.lost.push(run);
                 }
@@ -80,6 +85,19 @@ pub fn recover(store: &Store, home: &Home) -> Result<Recovered, RecoverError> {
         }
     }
     Ok(recovered)
+}
+
+/// Whether a run had its bundle and only its end was not recorded; it is now.
+fn is_packed(store: &Store, home: &Home, run: RunId) -> bool {
+    // What cannot be read is lost, and says why when it is looked at.
+    let Ok(Some(end)) = bundle::finished(home, run) else {
+        return false;
+    };
+    let recorded = store.finish_run(run, &end).is_ok();
+    if recorded {
+        discard_layer(home, run);
+    }
+    recorded
 }
 
 /// Lists the directories that no row knows and no process drives. Nothing is removed.
@@ -92,6 +110,7 @@ pub fn orphans(store: &Store, home: &Home) -> Result<Vec<Orphan>, RecoverError> 
     ] {
         for path in list(&directory)? {
             let name = path.file_name().and_then(|name| name.to_str());
+            let name = name.map(|name| name.strip_suffix(PARTIAL).unwrap_or(name));
             let run: Option<RunId> = name.and_then(|name| name.parse().ok());
             if let Some(run) = run {
                 // The lock before the row: a run that ends between the two has its row by then.

@@ -67,12 +67,15 @@ pub enum AutoCheckpoint {
 }
 
 /// How an execution ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub reason: EndReason,
     /// How many processes ended with it.
     pub processes: u64,
     pub at_us: i64,
+    /// The hash of its journal's last line; absent where that could not be kept.
+    #[serde(default)]
+    pub journal_head: Option<String>,
 }
 
 /// What is being done to a sandbox.

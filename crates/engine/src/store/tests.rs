@@ -333,7 +333,7 @@ fn what_is_not_a_sound_store_is_named_and_left_as_it_is() {
         ),
         (
             newer,
-            "made by a newer ringfence (schema 99, this one knows 2)",
+            "made by a newer ringfence (schema 99, this one knows 3)",
         ),
         (foreign("CREATE TABLE t (x)"), "not a ringfence store"),
         (foreign("PRAGMA user_version = 7"), "not a ringfence store"),

@@ -1,5 +1,7 @@
 //! Programs that run, and how they end.
 
+use ringfence_model::wire::Request;
+
 use super::bench::Bench;
 use super::{compile, one, ran};
 
@@ -228,4 +230,17 @@ fn many_short_processes_are_all_seen() {
             .all(|r| r.exit.as_ref().is_some_and(|e| e.code == Some(0)))
     );
     assert!(all.iter().all(|r| r.exec.verified));
+}
+
+/// A process that is forked while another one ends has a copy of what it is waited for by.
+#[test]
+fn commands_that_begin_while_others_end_are_not_held_up() {
+    let mut bench = Bench::start();
+    let mut streams = Vec::new();
+    for _ in 0..200 {
+        streams.push(bench.send(&Request::Exec(super::bench::exec(&["/bin/true"]))));
+    }
+    for stream in streams {
+        assert_eq!(bench.finish(stream).exited.code, Some(0));
+    }
 }

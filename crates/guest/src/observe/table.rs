@@ -58,8 +58,14 @@ impl Table {
         let seen = processes::read(process);
         let started = seen.as_ref().map_or(0, |seen| seen.started);
         let parent_pid = seen.as_ref().map_or(0, |seen| seen.parent);
-        let before = self.known.remove(&process);
-        let before = before.filter(|before| before.started == started);
+        let before = match self.known.remove(&process) {
+            Some(before) if before.started == started => Some(before),
+            Some(other) => {
+                other.forget(&self.endings);
+                None
+            }
+            None => None,
+        };
         let replaces = before.as_ref().map(|before| before.exec);
         let parent = match &before {
             Some(before) => before.parent,
@@ -125,13 +131,15 @@ impl Table {
         let mut all = Vec::new();
         loop {
             let tokens = self.endings.ended();
-            if tokens.is_empty() {
+            let known = |token: &u64| self.known.contains_key(&(*token as i32));
+            if !tokens.iter().any(known) {
                 return all;
             }
             for token in tokens {
                 let process = token as i32;
                 if let Some(known) = self.known.remove(&process) {
                     all.push((known.stream, process, known.exit(process, now)));
+                    known.forget(&self.endings);
                 }
             }
         }
@@ -139,6 +147,12 @@ impl Table {
 }
 
 impl Known {
+    fn forget(&self, endings: &Endings) {
+        if let Some(handle) = &self.handle {
+            endings.remove(handle);
+        }
+    }
+
     /// How it ended: from what is left of it, or from the kernel's own note where it is gone.
     fn exit(&self, process: i32, now: Instant) -> Exit {
         let left =

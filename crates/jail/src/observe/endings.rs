@@ -47,7 +47,15 @@ impl Endings {
         Ok(fd)
     }
 
-    /// The tokens of those that have ended. Each is named until its descriptor is closed.
+    /// Waits for a process no more.
+    ///
+    /// INVARIANT: closing the descriptor is not enough. A process that was forked meanwhile has a
+    /// copy of it, and for as long as it does, the end would be told again and again.
+    pub fn remove(&self, process: &OwnedFd) {
+        let _ = epoll::delete(&self.0, process);
+    }
+
+    /// The tokens of those that have ended. Each is named until it is removed.
     pub fn ended(&self) -> Vec<u64> {
         let mut events = [epoll::Event {
             flags: EventFlags::empty(),

@@ -1,0 +1,86 @@
+//! What is read of the folder and the layer for the rules, beside the patch: both sides of a few
+//! small files, where links lead, and which names lie beside new ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringfence_model::ByteText;
+use ringfence_model::changes::{Change, ChangeKind, FileMode};
+
+use super::paths;
+use crate::changes::{self, Sources};
+
+/// BOUND: of a manifest that is compared.
+const MANIFEST_BYTES: u64 = 1 << 20;
+/// BOUND: manifests and links that are read.
+const READ: usize = 2000;
+/// BOUND: directories whose names are looked at, and names of each.
+const DIRECTORIES: usize = 2000;
+const NAMES: usize = 20_000;
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub struct Gathered {
+    /// Both sides of `package.json` and its like, by path.
+    pub manifests: BTreeMap<ByteText, Sides>,
+    /// Where new links lead, by path.
+    pub links: BTreeMap<ByteText, Vec<u8>>,
+    /// What the base has and the change set leaves, by directory (without a slash at its end).
+    pub beside: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
+    /// Some of it was too much to be read.
+    pub cut: bool,
+}
+
+/// A file before and after.
+#[derive(Clone, Debug, Default)]
+pub struct Sides {
+    pub old: Option<Vec<u8>>,
+    pub new: Option<Vec<u8>>,
+}
+
+/// True for a file whose parts matter one by one.
+pub(super) fn is_manifest(path: &[u8]) -> bool {
+    ["package.json", "composer.json"].contains(&paths::name(path).as_str())
+}
+
+/// Reads it. What cannot be read is not there; the patch was made of the same files just before.
+pub fn gather(sources: &Sources, changes: &[Change]) -> Gathered {
+    let mut gathered = Gathered::default();
+    let mut directories = BTreeSet::new();
+    for change in changes {
+        let read = gathered.manifests.len() + gathered.links.len();
+        let link = change
+            .new
+            .as_ref()
+            .is_some_and(|new| new.mode == FileMode::Symlink);
+        let manifest = is_manifest(change.path.as_bytes()) && !change.binary;
+        if (link || manifest) && read >= READ {
+            gathered.cut = true;
+        } else if link {
+            if let Some(target) = changes::new_bytes(sources, change, MANIFEST_BYTES) {
+                gathered.links.insert(change.path.clone(), target);
+            }
+        } else if manifest {
+            let sides = Sides {
+                old: changes::old_bytes(sources, change, MANIFEST_BYTES),
+                new: changes::new_bytes(sources, change, MANIFEST_BYTES),
+            };
+            gathered.manifests.insert(change.path.clone(), sides);
+        }
+        if matches!(change.kind, ChangeKind::Added | ChangeKind::Renamed { .. }) {
+            directories.extend(above(change.path.as_bytes()).map(<[u8]>::to_vec));
+        }
+    }
+    gathered.cut |= directories.len() > DIRECTORIES;
+    for directory in directories.into_iter().take(DIRECTORIES) {
+        let names = changes::names_left(sources, &directory, NAMES);
+        gathered.cut |= names.len() == NAMES;
+        gathered.beside.insert(directory, names);
+    }
+    gathered
+}
+
+/// The directories above a path, the top (which is empty) included.
+pub(super) fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    std::iter::once(&path[..0]).chain(slashes.map(|(at, _)| &path[..at]))
+}

@@ -1,0 +1,376 @@
+//! Whether a bundle is what it says: on any machine, offline, with nothing but its directory.
+//!
+//! ```text
+//! files ─▶ manifest ─▶ hashes ─▶ journal ─▶ result ─▶ patch ─▶ signature ─▶ signer ─▶ base
+//! ```
+//!
+//! Each check says `ok`, `failed` or `not checked`. One that failed does not stop those that can
+//! still say something.
+
+mod agree;
+mod base;
+mod content;
+mod files;
+mod patch;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use ringfence_model::bundle::attestation::{Envelope, PAYLOAD_TYPE, Statement, to_sign};
+use ringfence_model::bundle::{ATTESTATION, JOURNAL, MANIFEST, Manifest, PATCH, RESULT};
+use ringfence_model::journal::Line;
+use ringfence_model::strict;
+use serde::Serialize;
+
+use crate::bundle;
+use crate::error::Error;
+use crate::home::PARTIAL;
+use crate::keys::PublicKey;
+use crate::run::RunResult;
+
+use agree::chain;
+use base::{Answer, Patched};
+use files::Contents;
+use patch::FilePatch;
+
+/// What is to be verified, and by whose keys.
+#[derive(Debug)]
+pub struct Request {
+    pub bundle: PathBuf,
+    /// Keys that are trusted, with what they are called.
+    pub keys: Vec<(String, PublicKey)>,
+    /// Where the base is; the recorded folder if not said.
+    pub base: Option<PathBuf>,
+}
+
+/// What a check found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Ok,
+    Failed,
+    NotChecked,
+}
+
+impl State {
+    /// The word shown to people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::NotChecked => "not checked",
+        }
+    }
+}
+
+/// One check.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    pub check: &'static str,
+    pub state: State,
+    pub detail: String,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub bundle: PathBuf,
+    pub verdict: Verdict,
+    /// Absent where there is no manifest that can be read.
+    pub run: Option<String>,
+    pub signed_by: Option<SignedBy>,
+    pub checks: Vec<Check>,
+}
+
+/// Whose signature it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct SignedBy {
+    pub keyid: String,
+    /// What the key is called here; absent where it is not trusted.
+    pub trusted_as: Option<String>,
+}
+
+/// What it comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Whole, and signed by a key that is trusted.
+    Ok,
+    /// Whole, and signed by a key that is not trusted here.
+    Untrusted,
+    /// Something is not what it should be.
+    Broken,
+}
+
+impl Verdict {
+    /// The exit code of a command that found this.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Broken => 1,
+            Self::Untrusted => 3,
+        }
+    }
+}
+
+/// The name of the check whose failure means nothing but that a key is not trusted.
+const SIGNER: &str = "signer";
+
+/// Verifies a bundle. An error means that there is none to be looked at.
+pub fn verify(request: &Request) -> Result<Report, Error> {
+    let directory = files::open(&request.bundle)?;
+    let read = files::read(&directory).map_err(|source| Error::ReadFile {
+        path: request.bundle.clone(),
+        source,
+    })?;
+    let read = read.and_then(|contents| match is_partial(&request.bundle) {
+        true => Err("this is what a run left that was never packed".to_owned()),
+        false => Ok(contents),
+    });
+    let mut found = Found::default();
+    let contents = found.note("files", read, |_| {
+        "the six files and nothing else".to_owned()
+    });
+    if let Some(contents) = &contents {
+        found.look_at(contents, request);
+    } else {
+        for check in CHECKS {
+            found.skip(check, "without its files");
+        }
+    }
+    let failed = |check: &&Check| check.state == State::Failed;
+    let failures: Vec<&Check> = found.checks.iter().filter(failed).collect();
+    let verdict = match &failures[..] {
+        [] => Verdict::Ok,
+        [only] if only.check == SIGNER => Verdict::Untrusted,
+        _ => Verdict::Broken,
+    };
+    Ok(Report {
+        bundle: request.bundle.clone(),
+        verdict,
+        run: found.run,
+        signed_by: found.signed_by,
+        checks: found.checks,
+    })
+}
+
+/// Those that need the files.
+const CHECKS: [&str; 8] = [
+    "manifest",
+    "hashes",
+    "journal",
+    "result",
+    "patch",
+    "signature",
+    SIGNER,
+    "base",
+];
+
+fn is_partial(bundle: &Path) -> bool {
+    let name = bundle.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.ends_with(PARTIAL))
+}
+
+#[derive(Default)]
+struct Found {
+    checks: Vec<Check>,
+    run: Option<String>,
+    signed_by: Option<SignedBy>,
+}
+
+impl Found {
+    /// Records a check; gives what it found if it is well.
+    fn note<T>(
+        &mut self,
+        check: &'static str,
+        result: Result<T, String>,
+        detail: impl FnOnce(&T) -> String,
+    ) -> Option<T> {
+        let (state, detail) = match &result {
+            Ok(value) => (State::Ok, detail(value)),
+            Err(why) => (State::Failed, why.clone()),
+        };
+        self.checks.push(Check {
+            check,
+            state,
+            detail,
+        });
+        result.ok()
+    }
+
+    fn skip(&mut self, check: &'static str, why: &str) {
+        self.checks.push(Check {
+            check,
+            state: State::NotChecked,
+            detail: why.to_owned(),
+        });
+    }
+
+    fn look_at(&mut self, contents: &Contents, request: &Request) {
+        let text = contents.of(MANIFEST);
+        let manifest = self.note("manifest", agree::manifest(text), |manifest| {
+            let version: String = manifest.version.chars().take(40).collect();
+            format!("schema {}, by ringfence {version}", manifest.schema)
+        });
+        let Some(manifest) = manifest else {
+            for check in &CHECKS[1..] {
+                self.skip(check, "without a manifest");
+            }
+            return;
+        };
+        self.run = Some(manifest.run.clone());
+        let hashes = agree::hashes(&manifest, contents);
+        self.note("hashes", hashes, |()| {
+            "each file has the recorded length and hash".to_owned()
+        });
+        let lines = agree::journal(&manifest, contents.of(JOURNAL));
+        let lines = self.note("journal", lines, |lines| {
+            let head = &manifest.journal.head;
+            format!("the chain holds over {} lines, head {head}", lines.len())
+        });
+        let result = self.result(&manifest, contents, lines.as_deref());
+        let files = self.patch(contents, result.as_ref());
+        self.signature(&manifest, contents, result.as_ref(), request);
+        self.base(&manifest, files.as_deref(), result.as_ref(), request);
+    }
+
+    fn result(
+        &mut self,
+        manifest: &Manifest,
+        contents: &Contents,
+        lines: Option<&[Line]>,
+    ) -> Option<RunResult> {
+        let parsed = strict::parse::<RunResult>(contents.of(RESULT));
+        let parsed = parsed.map_err(|error| chain(&error));
+        let agreed = parsed.and_then(|result| {
+            agree::result(&result, manifest, lines)?;
+            Ok(result)
+        });
+        self.note("result", agreed, |_| match lines {
+            Some(_) => "it says what manifest and journal say".to_owned(),
+            None => "it says what the manifest says".to_owned(),
+        })
+    }
+
+    /// The patch against the result, and against itself as far as it holds whole contents.
+    fn patch<'a>(
+        &mut self,
+        contents: &'a Contents,
+        result: Option<&RunResult>,
+    ) -> Option<Vec<FilePatch<'a>>> {
+        let parsed = patch::parse(contents.of(PATCH))
+            .map_err(|error| format!("line {} is not one of a patch of ours", error.line));
+        let Some(result) = result else {
+            match parsed {
+                Ok(_) => self.skip("patch", "without a result"),
+                Err(why) => drop(self.note::<()>("patch", Err(why), |()| String::new())),
+            }
+            return None;
+        };
+        let checked = parsed.and_then(|files| {
+            let counted = content::compare(&files, &result.changes)?;
+            let lines = (counted.insertions, counted.deletions);
+            if lines != (result.insertions, result.deletions) {
+                return Err("the result counts other lines".to_owned());
+            }
+            for (file, change) in files.iter().zip(&result.changes) {
+                let side = change.new.as_ref().or(change.old.as_ref());
+                let hash = base::hash_of(side.map_or("", |side| &side.oid));
+                if content::is_self_contained(file) {
+                    content::check(file, change, None, hash)?;
+                }
+            }
+            Ok(files)
+        });
+        self.note("patch", checked, |files| {
+            format!("{} changes, those of the result", files.len())
+        })
+    }
+
+    fn signature(
+        &mut self,
+        manifest: &Manifest,
+        contents: &Contents,
+        result: Option<&RunResult>,
+        request: &Request,
+    ) {
+        let signed = signed(contents.of(ATTESTATION)).and_then(|(statement, key)| {
+            agree::statement(&statement, manifest, contents.of(MANIFEST), result)?;
+            Ok(key)
+        });
+        let key = self.note("signature", signed, |key| {
+            format!("ed25519, over exactly these digests, by key {}", key.id())
+        });
+        let Some(key) = key else {
+            self.skip(SIGNER, "without a signature that holds");
+            return;
+        };
+        let known = request.keys.iter().find(|(_, known)| *known == key);
+        let trusted_as = known.map(|(name, _)| name.clone());
+        let trusted = trusted_as
+            .clone()
+            .ok_or_else(|| format!("key {} is not trusted here", key.id()));
+        self.note(SIGNER, trusted, |name| format!("trusted: {name}"));
+        self.signed_by = Some(SignedBy {
+            keyid: key.id(),
+            trusted_as,
+        });
+    }
+
+    fn base(
+        &mut self,
+        manifest: &Manifest,
+        files: Option<&[FilePatch<'_>]>,
+        result: Option<&RunResult>,
+        request: &Request,
+    ) {
+        let (Some(files), Some(result)) = (files, result) else {
+            self.skip("base", "without a patch and a result that hold");
+            return;
+        };
+        let trusted = self
+            .signed_by
+            .as_ref()
+            .and_then(|by| by.trusted_as.as_ref());
+        // HOSTILE: who is not trusted does not choose where we look.
+        let recorded = trusted.map(|_| {
+            let folder = result.folder.as_bytes();
+            PathBuf::from(OsStr::from_bytes(folder))
+        });
+        let Some(at) = request.base.clone().or(recorded) else {
+            self.skip("base", "base not here: `--base` says where it is");
+            return;
+        };
+        let patched = Patched {
+            files,
+            changes: &result.changes,
+        };
+        match base::check(manifest, &patched, &at) {
+            Answer::Holds(detail) => drop(self.note("base", Ok(()), |()| detail)),
+            Answer::Fails(why) => drop(self.note::<()>("base", Err(why), |()| String::new())),
+            Answer::Unknown(why) => self.skip("base", &why),
+        }
+    }
+}
+
+/// What was signed, and by which key.
+fn signed(text: &[u8]) -> Result<(Statement, PublicKey), String> {
+    let envelope: Envelope = strict::parse(text).map_err(|error| chain(&error))?;
+    // No hash binds this file, so that its bytes must be the only ones that say this.
+    if text != bundle::pretty(&envelope) {
+        return Err("it is not written as we write it".to_owned());
+    }
+    let opened = envelope.open();
+    let (payload, keyid, signature) =
+        opened.ok_or_else(|| "it is not an envelope with one signature".to_owned())?;
+    let statement: Statement = strict::parse(&payload).map_err(|error| chain(&error))?;
+    let signer = &statement.predicate.signer;
+    let key = PublicKey::from_pem(&signer.public_key)
+        .filter(|key| key.id() == keyid && signer.keyid == keyid)
+        .ok_or_else(|| "it does not name the key that signed".to_owned())?;
+    match key.verifies(&to_sign(PAYLOAD_TYPE, &payload), &signature) {
+        true => Ok((statement, key)),
+        false => Err(format!("it is not a signature of key {keyid}")),
+    }
+}
