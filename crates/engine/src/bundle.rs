@@ -93,7 +93,7 @@ impl<'a> Packing<'a> {
         Ok(JournalFile::create(&self.directory.join(JOURNAL))?)
     }
 
-    /// Renders the patch.
+    /// Renders the patch, and tells who made what is in it.
     pub(crate) fn patch(
         &self,
         sources: &Sources,

@@ -46,8 +46,7 @@ pub use error::ChangesError;
 pub use handle::Started;
 pub use measure::{Inodes, Usage, measure, measure_apart};
 pub(crate) use oid::BlobHasher;
-pub(crate) use patch::Texts;
-pub(crate) use patch::quoted;
+pub(crate) use patch::{Texts, quoted};
 pub use peek::{names_left, new_bytes, old_bytes};
 pub use remove::remove_tree;
 

@@ -105,7 +105,7 @@ mod tests {
         check(&[base, &head, &both, &again], &[Some(&[0, 2]), Some(&[1])]);
         // Taken away and put back: nothing is left of it.
         let without = base.replace("8\n", "");
-        check(&[base, &without, &base, &head], &[Some(&[2])]);
+        check(&[base, &without, base, &head], &[Some(&[2])]);
         check(&[base, &without], &[Some(&[0])]);
         check(&["", "a\nb\n", "a\nx\nb\n"], &[Some(&[0, 1])]);
     }

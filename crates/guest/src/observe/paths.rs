@@ -104,16 +104,6 @@ impl Named {
         }
     }
 
-    /// Where it leads, also where that has no name any more, or none yet.
-    pub fn any_path(&self) -> Option<Vec<u8>> {
-        match self.place() {
-            Some(place) => Some(place.path),
-            None => rustix::fs::readlink(self.for_us(), Vec::new())
-                .ok()
-                .map(|target| target.into_bytes()),
-        }
-    }
-
     /// Where it leads; `None` where that is nowhere that can be named.
     pub fn place(&self) -> Option<Place> {
         let mut path = self.for_us();

@@ -63,10 +63,12 @@ impl Writes {
             Asked::Mode(at) => place(at).filter(is_file).map(|place| (place, Wrote::Mode)),
             Asked::Symlink(at) => place(at).map(|place| (place, Wrote::Symlinked)),
             Asked::Node(at) => place(at).map(|place| (place, Wrote::MadeNode)),
-            Asked::Link { from, to } => place(to).map(|to| {
-                let from = Named::read(thread, from).and_then(|named| named.any_path());
-                let other = self.name(&from.unwrap_or_else(|| b"/".to_vec()));
-                (to, Wrote::Linked { to: other })
+            Asked::Link { from, to } => place(to).map(|new| {
+                // What had no name before is new.
+                let wrote = place(from).map_or(Wrote::Created, |old| Wrote::Linked {
+                    to: self.name(&old.path),
+                });
+                (new, wrote)
             }),
             Asked::Rename { from, to, exchange } => place(from).zip(place(to)).map(|(from, to)| {
                 if from.what == Some(FileType::Directory) || to.what == Some(FileType::Directory) {

@@ -15,7 +15,7 @@ use ringfence_model::attribution::{FileWriters, HunkWriters};
 use ringfence_model::changes::{Change, ChangeKind};
 use serde_json::{Value, json};
 
-use crate::text::{clean, clean_bytes, shorten, time};
+use crate::text::{arguments, clean, clean_bytes, shorten, time};
 
 /// BOUND: columns of a command in a list, in the line of who made a hunk, and in a chain.
 const LISTED: usize = 40;
@@ -205,7 +205,7 @@ fn describe(bundle: &Blame, ran: &Ran, out: &mut dyn Write) -> io::Result<()> {
         .evidence
         .lineage(ran.exec.exec)
         .take(CHAIN + 1)
-        .map(|ran| shorten(&words(&ran.exec.argv), CHAINED))
+        .map(|ran| shorten(&arguments(&ran.exec.argv), CHAINED))
         .collect();
     if chain.len() > CHAIN {
         chain[CHAIN] = "…".to_owned();
@@ -231,25 +231,9 @@ fn ending(ran: &Ran) -> String {
 
 fn command(bundle: &Blame, exec: u64) -> String {
     match bundle.evidence.execs.get(&exec) {
-        Some(ran) => words(&ran.exec.argv),
+        Some(ran) => arguments(&ran.exec.argv),
         None => "not in the journal".to_owned(),
     }
-}
-
-/// A command line, with what is not plain in quotation marks.
-fn words(argv: &[ByteText]) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-^".contains(c);
-    let word = |word: &ByteText| {
-        let text = word.to_text();
-        if !text.is_empty() && (text.starts_with('"') || text.chars().all(plain)) {
-            text
-        } else {
-            format!("'{}'", text.replace('\'', "'\\''"))
-        }
-    };
-    // BOUND: every line is cut far below.
-    let shown = argv.iter().take(NAMED).map(word);
-    shown.collect::<Vec<_>>().join(" ")
 }
 
 fn letter(change: &Change) -> char {
