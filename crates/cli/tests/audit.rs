@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use ringfence_engine::journal::JournalFile;
 use ringfence_model::ByteText;
-use ringfence_model::bytes::misleads;
 use ringfence_model::journal::Event;
 use ringfence_model::observed::{Exec, Write, Wrote};
+use ringfence_model::text::misleads;
 use rustix::process::Signal;
 use serde_json::Value;
 

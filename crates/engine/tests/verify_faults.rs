@@ -1,6 +1,8 @@
 //! A bundle that was changed in each possible place, and one from an earlier version that is still
 //! read. Everything is done on the golden bundle in `docs/formats`, in process.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "verify_support/golden.rs"]
 mod golden;
 
@@ -46,7 +48,7 @@ fn a_bundle_of_the_first_version_is_verified() {
 }
 
 #[test]
-fn any_flipped_byte_is_found() {
+fn r26_any_flipped_byte_is_found() {
     let key = golden_key().public();
     let golden = Bundle::golden();
     let directory = golden.write();
@@ -107,7 +109,7 @@ fn cut_grown_and_mixed_files_are_found() {
 }
 
 #[test]
-fn only_the_six_files_are_a_bundle() {
+fn r5_only_the_six_files_are_a_bundle() {
     let key = golden_key().public();
     let golden = Bundle::golden();
     let says = |what: &str, change: &dyn Fn(&std::path::Path)| {
@@ -217,7 +219,7 @@ fn a_fixed_hash_needs_a_signature_and_that_needs_a_trusted_key() {
 }
 
 #[test]
-fn json_that_can_be_read_in_two_ways_is_refused_even_where_it_is_signed() {
+fn r6_json_that_can_be_read_in_two_ways_is_refused_even_where_it_is_signed() {
     let key = golden_key();
     let big = "1".repeat(400);
     for name in [MANIFEST, RESULT] {

@@ -2,8 +2,8 @@
 //! and what it becomes with the changes of the run in it.
 //!
 //! It is found out while the agent works, in a thread of its own, because every tracked file has to
-//! be looked at; most by nothing but its times, which the user's index remembers. What changed since
-//! the start counts as dirty: the agent may have seen it as it was before.
+//! be looked at; most by nothing but its times, which the user's index remembers. What was changed
+//! between the start and the look counts as dirty: how it was at the start is not known any more.
 //!
 //! As in `git describe --dirty`, files that git does not track do not count.
 
@@ -254,5 +254,55 @@ impl Folder {
         self.left = self.left.checked_sub(stat.st_size as u64)?;
         let mut file = files::open_file(&self.top, entry.path).ok()?;
         files::blob_id(&mut file, self.hash).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn git(top: &std::path::Path, words: &[&str]) {
+        let status = Command::new("git")
+            .args(["-c", "user.name=a", "-c", "user.email=a@example.org"])
+            .args(words)
+            .current_dir(top)
+            .status();
+        assert!(status.unwrap().success(), "{words:?}");
+    }
+
+    #[test]
+    fn what_changed_after_the_start_is_not_taken_for_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path().join("top");
+        std::fs::create_dir(&top).unwrap();
+        std::fs::write(top.join("file"), "one\n").unwrap();
+        git(&top, &["init", "-q"]);
+        git(&top, &["add", "-A"]);
+        git(&top, &["commit", "-qm", "one"]);
+        let changed = std::fs::metadata(top.join("file")).unwrap();
+        let changed = std::os::unix::fs::MetadataExt::ctime(&changed);
+        let repo = || crate::git::discover(&top).unwrap();
+        for (number, (seconds, clean)) in [(changed + 1, true), (changed - 1, false)]
+            .into_iter()
+            .enumerate()
+        {
+            let started = Started {
+                seconds,
+                nanoseconds: 0,
+            };
+            let scratch = directory.path().join(number.to_string());
+            let seeking = seek(repo(), started, scratch).unwrap();
+            match seeking.finish(&[]) {
+                (Base::Commit { tree, .. }, TreeIdentity::GitTree { id }) if clean => {
+                    assert_eq!(tree, id);
+                }
+                (Base::DirtyFolder { why, .. }, TreeIdentity::ChangeSet { .. }) if !clean => {
+                    assert_eq!(why, "`file` changed during the run");
+                }
+                other => panic!("{seconds}: {other:?}"),
+            }
+        }
     }
 }
