@@ -30,12 +30,6 @@ pub(super) fn write(result: &RunResult) -> String {
     flags(&result.flags, &mut text);
     claimed(result, &mut text);
     section(&mut text, "Changed files", changes(result));
-    let unexplained = result.evidence.iter().flat_map(|e| &e.unexplained);
-    section(
-        &mut text,
-        "Changed, and no write that was observed explains it: the evidence is incomplete",
-        unexplained.map(|path| code(path)).collect(),
-    );
     section(
         &mut text,
         "Changed, and explained by no write that was observed",
