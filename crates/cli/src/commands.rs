@@ -1,6 +1,7 @@
 //! One file per command; its doc comment is its help.
 
 pub mod audit;
+pub mod blame;
 pub mod completions;
 pub mod diff;
 pub mod doctor;

@@ -4,7 +4,7 @@ mod argument;
 
 pub use argument::{argument, arguments};
 
-use ringfence_model::bytes::misleads;
+use ringfence_model::text::misleads;
 
 /// JSON that is the same to a program, and harmless to a terminal: `serde_json` escapes only the
 /// control characters of ASCII.

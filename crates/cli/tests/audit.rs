@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use ringfence_engine::journal::JournalFile;
 use ringfence_model::ByteText;
-use ringfence_model::bytes::misleads;
 use ringfence_model::journal::Event;
 use ringfence_model::observed::{Exec, Write, Wrote};
+use ringfence_model::text::misleads;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -84,7 +84,13 @@ fn a_run_is_told_by_any_of_its_names_and_from_its_bundle() -> Result<()> {
             )?;
         }
         says(env, fixture, &[], 0, &parts)?;
-        says(env, fixture, &["verify"], 0, &["result.json and the store"])?;
+        says(
+            env,
+            fixture,
+            &["verify"],
+            0,
+            &["in result.json, in manifest.json, in the store"],
+        )?;
         // Every line as it is stored, and filtered.
         let stored = fs::read_to_string(&journal)?;
         ensure!(audit(env, fixture, &["--json"])?.stdout == stored);
@@ -192,7 +198,9 @@ fn r26_a_journal_that_was_touched_is_found() -> Result<()> {
         // A result that was edited to match does not help: the store knows better.
         let shorter = lines[..last - 1].concat();
         fs::write(&journal, &shorter)?;
-        fs::remove_file(bundle.join("result.json"))?;
+        for name in ["result.json", "manifest.json"] {
+            fs::remove_file(bundle.join(name))?;
+        }
         says(env, fixture, &["verify"], 1, &["the store"])?;
         // Elsewhere nobody knows, and that is said.
         let copy = fixture.folder.join("copy.jsonl");

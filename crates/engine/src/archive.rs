@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_model::bundle::{JOURNAL, PATCH, RESULT, most_bytes};
 use ringfence_model::outcome::RunStatus;
@@ -22,23 +22,25 @@ use crate::workspace::Workspace;
 
 /// The result of a run that was packed.
 pub fn result(home: &Home, run: RunId) -> Result<Option<RunResult>, Error> {
-    let path = home.bundle(run).join(RESULT);
-    let file = match File::open(&path) {
+    read_result(&home.bundle(run).join(RESULT))
+}
+
+/// The result in a file; `None` where there is no such file.
+pub(crate) fn read_result(path: &Path) -> Result<Option<RunResult>, Error> {
+    let fail = |source| Error::ReadFile {
+        path: path.to_owned(),
+        source,
+    };
+    let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(Error::ReadFile { path, source }),
+        Err(source) => return Err(fail(source)),
     };
     let mut text = Vec::new();
     let read = file.take(most_bytes(RESULT)).read_to_end(&mut text);
-    read.map_err(|source| Error::ReadFile {
-        path: path.clone(),
-        source,
-    })?;
+    read.map_err(fail)?;
     let parsed = serde_json::from_slice(&text);
-    Ok(Some(parsed.map_err(|error| Error::ReadFile {
-        path,
-        source: error.into(),
-    })?))
+    Ok(Some(parsed.map_err(|error| fail(error.into()))?))
 }
 
 /// Where the journal of a run is: in its bundle, or in what there is of one where the run is still

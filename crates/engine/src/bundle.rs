@@ -18,6 +18,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
+use ringfence_model::attribution::Attribution;
 use ringfence_model::bundle::attestation::{
     Ending, Envelope, PAYLOAD_TYPE, Signer, Statement, to_sign,
 };
@@ -29,10 +30,12 @@ use ringfence_model::changes::ChangeSet;
 use rustix::fs::RenameFlags;
 use sha2::{Digest as _, Sha256};
 
-use crate::changes::{self, PatchStats, Sources};
+use crate::attribution;
+use crate::changes::{PatchStats, Sources};
 use crate::clock::now_us;
 use crate::durable::{self, Existing, Written};
 use crate::error::Error;
+use crate::evidence::Evidence;
 use crate::fail;
 use crate::home::Home;
 use crate::ids::RunId;
@@ -90,16 +93,26 @@ impl<'a> Packing<'a> {
         Ok(JournalFile::create(&self.directory.join(JOURNAL))?)
     }
 
-    /// Renders the patch.
-    pub(crate) fn patch(&self, sources: &Sources, set: &ChangeSet) -> Result<Patch, Error> {
+    /// Renders the patch, and tells who made what is in it.
+    pub(crate) fn patch(
+        &self,
+        sources: &Sources,
+        set: &ChangeSet,
+        evidence: &Evidence,
+    ) -> Result<(Patch, Attribution), Error> {
         let path = self.directory.join(PATCH);
-        self.render(sources, set).inspect_err(|_| {
+        self.render(sources, set, evidence).inspect_err(|_| {
             // Half a patch is none, and its room is needed to say so.
             let _ = fs::remove_file(&path);
         })
     }
 
-    fn render(&self, sources: &Sources, set: &ChangeSet) -> Result<Patch, Error> {
+    fn render(
+        &self,
+        sources: &Sources,
+        set: &ChangeSet,
+        evidence: &Evidence,
+    ) -> Result<(Patch, Attribution), Error> {
         let path = self.directory.join(PATCH);
         let fail = |source| Error::WriteFile {
             path: path.clone(),
@@ -115,15 +128,16 @@ impl<'a> Packing<'a> {
             out: io::BufWriter::new(file),
             hash: Sha256::new(),
         };
-        let stats = changes::render(sources, set, &mut out)?;
+        let (stats, attribution) = attribution::render(sources, set, evidence, &mut out)?;
         within_bound(PATCH, stats.bytes)?;
         out.flush().map_err(fail)?;
         let file = out.out.into_inner();
-        Ok(Patch {
+        let patch = Patch {
             file: file.map_err(|error| fail(error.into_error()))?,
             sha256: ringfence_model::hex(&out.hash.finalize()),
             stats,
-        })
+        };
+        Ok((patch, attribution))
     }
 
     /// Writes what is missing, and makes the bundle appear. The journal is complete.

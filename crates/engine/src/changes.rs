@@ -21,7 +21,7 @@ pub(crate) mod descent;
 mod error;
 mod fit;
 pub(crate) mod handle;
-mod hunks;
+pub(crate) mod hunks;
 mod judge;
 mod measure;
 mod names;
@@ -46,7 +46,7 @@ pub use error::ChangesError;
 pub use handle::Started;
 pub use measure::{Inodes, Usage, measure, measure_apart};
 pub(crate) use oid::BlobHasher;
-pub(crate) use patch::quoted;
+pub(crate) use patch::{Texts, quoted};
 pub use peek::{names_left, new_bytes, old_bytes};
 pub use remove::remove_tree;
 
@@ -177,7 +177,23 @@ pub fn render(
     set: &ChangeSet,
     out: &mut dyn Write,
 ) -> Result<PatchStats, ChangesError> {
-    patch::write(sources, &set.changes, out)
+    render_shown(sources, set, out, &mut Unread)
+}
+
+/// The same, with somebody who is shown what is compared.
+pub(crate) fn render_shown(
+    sources: &Sources,
+    set: &ChangeSet,
+    out: &mut dyn Write,
+    texts: &mut dyn Texts,
+) -> Result<PatchStats, ChangesError> {
+    patch::write(sources, &set.changes, out, texts)
+}
+
+struct Unread;
+
+impl Texts for Unread {
+    fn compared(&mut self, _: usize, _: &[u8], _: &[u8], _: &[hunks::Hunk]) {}
 }
 
 /// Sorts by path; of the two changes of a path that changed its type, the deletion comes first.

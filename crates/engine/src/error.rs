@@ -9,6 +9,7 @@ use ringfence_model::limits::Limit;
 
 use crate::audit::AuditError;
 use crate::base::BaseError;
+use crate::blame::BlameError;
 use crate::changes::ChangesError;
 use crate::client::ClientError;
 use crate::config::ConfigError;
@@ -80,6 +81,8 @@ pub enum Error {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Audit(#[from] AuditError),
+    #[error(transparent)]
+    Blame(#[from] BlameError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -285,6 +288,7 @@ impl Error {
                 ErrorKind::Invalid
             }
             Self::Audit(error) => error.kind(),
+            Self::Blame(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
@@ -321,6 +325,7 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Blame(error) => return error.hint(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

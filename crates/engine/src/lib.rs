@@ -4,8 +4,10 @@
 
 pub mod archive;
 pub mod attend;
+pub mod attribution;
 pub mod audit;
 pub mod base;
+pub mod blame;
 mod bundle;
 pub mod changes;
 pub mod client;

@@ -163,7 +163,7 @@ pub fn run(
     steps.begin("seal", console)?;
     let (sources, set) = workspace.changes()?;
     fail::point("run:changed");
-    let patch = packing.patch(&sources, &set)?;
+    let (patch, attribution) = packing.patch(&sources, &set, &evidence)?;
     fail::point("run:rendered");
     let (base, tree) = seeking.finish(&set.changes);
     journal.append(Event::Seal {
@@ -220,6 +220,7 @@ pub fn run(
         wall: backend.wall,
         probes: probed,
         journal_head: journal.head().to_owned(),
+        evidence: Some(attribution),
         notes: notes(&workspace, status),
         line_counts: review.lines,
         claimed: claimed.unwrap_or_default(),

@@ -231,8 +231,9 @@ fn lock_down(hello: &Hello) -> io::Result<Wall> {
     lockdown::keep_capabilities_from_others(become_agent).map_err(io::Error::other)?;
     if become_agent == BecomeAgent::Switch {
         lockdown::reach_files_as_agent();
-        // Changing who reaches files makes a process readable again.
+        // Changing who reaches files makes a process readable again, and nobody's subject.
         lockdown::make_undumpable().map_err(io::Error::other)?;
+        ringfence_jail::become_subject_of(KILL)?;
     }
     let wall = lockdown::raise_wall(&hello.writable).map_err(io::Error::other)?;
     lockdown::filter_calls().map_err(io::Error::other)?;

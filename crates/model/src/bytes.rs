@@ -81,12 +81,6 @@ impl<'de> Deserialize<'de> for ByteText {
     }
 }
 
-/// What is more than text to somebody: control characters, what ends a line for some readers, and
-/// what reorders or hides text on a screen.
-pub fn misleads(c: char) -> bool {
-    c.is_control() || crate::text::hides(c)
-}
-
 /// Git's C-style quoting of a whole byte string, quotation marks included.
 pub fn quote(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 2);

@@ -1,6 +1,7 @@
 //! Nouns, rules and formats. No IO, no clock, no async, no unsafe: everything here is a plain
 //! function over plain data, so that each rule can be tested as a table.
 
+pub mod attribution;
 pub mod bundle;
 pub mod bytes;
 pub mod changes;

@@ -144,7 +144,7 @@ pub enum Wrote {
     Removed,
     MadeDirectory,
     RemovedDirectory,
-    /// Its mode was changed.
+    /// Its mode was changed, or an attribute, which may be a list of who has access.
     Mode,
     /// A FIFO, socket or device was made.
     MadeNode,

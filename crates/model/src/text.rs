@@ -16,3 +16,8 @@ pub fn is_invisible(c: char) -> bool {
 pub fn hides(c: char) -> bool {
     reorders(c) || is_invisible(c)
 }
+
+/// More than text to a terminal, or the end of a line to some reader.
+pub fn misleads(c: char) -> bool {
+    c.is_control() || hides(c)
+}

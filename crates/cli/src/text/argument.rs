@@ -1,7 +1,7 @@
 //! Words of a command line as a shell would take them, and as a terminal can bear them.
 
 use ringfence_model::ByteText;
-use ringfence_model::bytes::misleads;
+use ringfence_model::text::misleads;
 
 /// A word: as it is where that is plain, between `'` where it is text, and as `$'…'` with escapes
 /// where it is not, as `bash` reads it.

@@ -85,7 +85,7 @@ fn written_bytes(
     bound: u64,
 ) -> Result<u64, ChangesError> {
     let mut sink = Sink { bytes: 0, bound };
-    match patch::write_change(sources, change, effort, &mut sink) {
+    match patch::write_change(sources, change, effort, &mut sink, &mut |_, _, _| {}) {
         Err(error) if sink.bytes <= bound => Err(error),
         _ => Ok(sink.bytes),
     }

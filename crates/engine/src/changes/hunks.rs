@@ -19,7 +19,7 @@ const SHORT_LINES: usize = 500;
 /// What is left of the work that one patch may cost. An agent can make a thousand files that are
 /// each slow to diff; each would be within its own bound.
 #[derive(Debug)]
-pub(super) struct Effort {
+pub(crate) struct Effort {
     lines: usize,
 }
 
@@ -49,38 +49,81 @@ pub(super) struct Lines {
 }
 
 /// A run of lines that is replaced by another.
-#[derive(Clone, Debug)]
-struct Edit {
-    before: Range<usize>,
-    after: Range<usize>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub before: Range<usize>,
+    pub after: Range<usize>,
 }
 
-/// Writes the hunks that turn `old` into `new`; nothing where they are equal.
-pub(super) fn write(
-    old: &[u8],
-    new: &[u8],
-    effort: &mut Effort,
-    out: &mut dyn Write,
-) -> io::Result<Lines> {
-    let input = InternedInput::new(old, new);
-    let edits = edits(&input, effort);
-    let mut lines = Lines::default();
-    let mut rest = &edits[..];
-    while !rest.is_empty() {
-        let near = |pair: &[Edit]| pair[1].before.start - pair[0].before.end <= 2 * CONTEXT_LINES;
-        let together = 1 + rest.windows(2).take_while(|pair| near(pair)).count();
-        let (hunk, later) = rest.split_at(together);
-        write_hunk(&input, hunk, out)?;
-        rest = later;
-    }
-    for edit in &edits {
-        lines.deletions += edit.before.len() as u64;
-        lines.insertions += edit.after.len() as u64;
-    }
-    Ok(lines)
+/// Edits that are near each other, with the unchanged lines around them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hunk {
+    pub before: Range<usize>,
+    pub after: Range<usize>,
+    pub edits: Vec<Edit>,
 }
 
-fn edits(input: &InternedInput<&[u8]>, effort: &mut Effort) -> Vec<Edit> {
+/// How well two texts were compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    Exact,
+    /// Too much to compare: everything between the first and the last difference is one edit.
+    Coarse,
+}
+
+/// Two texts and what differs between them.
+pub(crate) struct Comparison<'a> {
+    input: InternedInput<&'a [u8]>,
+    pub hunks: Vec<Hunk>,
+    pub precision: Precision,
+}
+
+impl<'a> Comparison<'a> {
+    /// Finds the hunks that turn `old` into `new`; none where they are equal.
+    pub fn new(old: &'a [u8], new: &'a [u8], effort: &mut Effort) -> Self {
+        let input = InternedInput::new(old, new);
+        let (edits, precision) = edits(&input, effort);
+        let mut hunks = Vec::new();
+        let mut rest = &edits[..];
+        while !rest.is_empty() {
+            let near =
+                |pair: &[Edit]| pair[1].before.start - pair[0].before.end <= 2 * CONTEXT_LINES;
+            let together = 1 + rest.windows(2).take_while(|pair| near(pair)).count();
+            let (near, later) = rest.split_at(together);
+            hunks.push(hunk(&input, near));
+            rest = later;
+        }
+        Self {
+            input,
+            hunks,
+            precision,
+        }
+    }
+
+    /// How many lines the old text has.
+    pub fn lines_before(&self) -> usize {
+        self.input.before.len()
+    }
+
+    pub fn edits(&self) -> impl Iterator<Item = &Edit> {
+        self.hunks.iter().flat_map(|hunk| &hunk.edits)
+    }
+
+    /// Writes the hunks.
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<Lines> {
+        for hunk in &self.hunks {
+            write_hunk(&self.input, hunk, out)?;
+        }
+        let mut lines = Lines::default();
+        for edit in self.edits() {
+            lines.deletions += edit.before.len() as u64;
+            lines.insertions += edit.after.len() as u64;
+        }
+        Ok(lines)
+    }
+}
+
+fn edits(input: &InternedInput<&[u8]>, effort: &mut Effort) -> (Vec<Edit>, Precision) {
     let (before, after) = (&input.before, &input.after);
     let equal = |pair: &(&Token, &Token)| pair.0 == pair.1;
     let head = before.iter().zip(after).take_while(equal).count();
@@ -93,15 +136,21 @@ fn edits(input: &InternedInput<&[u8]>, effort: &mut Effort) -> Vec<Edit> {
         .count();
     let middle = before_rest.len().max(after_rest.len()) - tail;
     if before_rest.len() == tail && after_rest.len() == tail {
-        return Vec::new();
+        return (Vec::new(), Precision::Exact);
     }
     // With nothing on one side there is nothing to find out.
     let one_sided = before_rest.len() == tail || after_rest.len() == tail;
     if one_sided || !effort.spend(middle) {
-        return vec![Edit {
+        let edit = Edit {
             before: head..before.len() - tail,
             after: head..after.len() - tail,
-        }];
+        };
+        let precision = if one_sided {
+            Precision::Exact
+        } else {
+            Precision::Coarse
+        };
+        return (vec![edit], precision);
     }
     let algorithm = if middle > HISTOGRAM_LINES {
         Algorithm::Myers
@@ -110,23 +159,29 @@ fn edits(input: &InternedInput<&[u8]>, effort: &mut Effort) -> Vec<Edit> {
     };
     let mut diff = Diff::compute(algorithm, input);
     diff.postprocess_lines(input);
-    diff.hunks()
-        .map(|hunk| Edit {
-            before: hunk.before.start as usize..hunk.before.end as usize,
-            after: hunk.after.start as usize..hunk.after.end as usize,
-        })
-        .collect()
+    let edits = diff.hunks().map(|hunk| Edit {
+        before: hunk.before.start as usize..hunk.before.end as usize,
+        after: hunk.after.start as usize..hunk.after.end as usize,
+    });
+    (edits.collect(), Precision::Exact)
 }
 
-fn write_hunk(input: &InternedInput<&[u8]>, edits: &[Edit], out: &mut dyn Write) -> io::Result<()> {
+fn hunk(input: &InternedInput<&[u8]>, edits: &[Edit]) -> Hunk {
     let (first, last) = (&edits[0], &edits[edits.len() - 1]);
     let lead = first.before.start.min(CONTEXT_LINES);
     let trail = (input.before.len() - last.before.end).min(CONTEXT_LINES);
-    let before = first.before.start - lead..last.before.end + trail;
-    let after = first.after.start - lead..last.after.end + trail;
-    writeln!(out, "@@ -{} +{} @@", span(&before), span(&after))?;
+    Hunk {
+        before: first.before.start - lead..last.before.end + trail,
+        after: first.after.start - lead..last.after.end + trail,
+        edits: edits.to_vec(),
+    }
+}
+
+fn write_hunk(input: &InternedInput<&[u8]>, hunk: &Hunk, out: &mut dyn Write) -> io::Result<()> {
+    let (before, after) = (&hunk.before, &hunk.after);
+    writeln!(out, "@@ -{} +{} @@", span(before), span(after))?;
     let mut shown = before.start;
-    for edit in edits {
+    for edit in &hunk.edits {
         write_lines(input, b' ', &input.before[shown..edit.before.start], out)?;
         write_lines(input, b'-', &input.before[edit.before.clone()], out)?;
         write_lines(input, b'+', &input.after[edit.after.clone()], out)?;
@@ -167,13 +222,9 @@ mod tests {
 
     fn check(old: &str, new: &str, expected: &str) {
         let mut out = Vec::new();
-        write(
-            old.as_bytes(),
-            new.as_bytes(),
-            &mut Effort::default(),
-            &mut out,
-        )
-        .expect("a vector takes everything");
+        Comparison::new(old.as_bytes(), new.as_bytes(), &mut Effort::default())
+            .write(&mut out)
+            .expect("a vector takes everything");
         assert_eq!(String::from_utf8(out).expect("the input is text"), expected);
     }
 
@@ -205,13 +256,9 @@ mod tests {
         let old: String = (0..20).map(|line| format!("{line}\n")).collect();
         let new = old.replace("2\n3\n", "2\nx\n").replace("18\n", "y\n");
         let mut out = Vec::new();
-        let lines = write(
-            old.as_bytes(),
-            new.as_bytes(),
-            &mut Effort::default(),
-            &mut out,
-        )
-        .expect("a vector takes it");
+        let lines = Comparison::new(old.as_bytes(), new.as_bytes(), &mut Effort::default())
+            .write(&mut out)
+            .expect("a vector takes it");
         let text = String::from_utf8(out).expect("the input is text");
         assert_eq!(text.matches("@@ -").count(), 2, "{text}");
         assert_eq!(lines.insertions, lines.deletions);
@@ -244,7 +291,9 @@ mod tests {
             (repetitive(400_000, 97), repetitive(390_000, 101)),
             (interleaved("a", 500_000), interleaved("b", 500_000)),
         ] {
-            write(&old, &new, &mut effort, &mut io::sink()).expect("a sink takes everything");
+            Comparison::new(&old, &new, &mut effort)
+                .write(&mut io::sink())
+                .expect("a sink takes everything");
         }
         assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     }

@@ -6,16 +6,23 @@ use ringfence_model::ByteText;
 use ringfence_model::changes::{Change, ChangeKind, Side};
 
 use super::binary;
-use super::hunks::{self, Effort};
+use super::hunks::{self, Comparison, Effort, Hunk};
 use super::rename;
 use super::source::{self, Tree};
 use super::{ChangesError, PatchStats, Sources, prefixed};
+
+/// Is shown each pair of texts that a patch compares, with the hunks that it has for them.
+pub(crate) trait Texts {
+    /// `change` is the place in the list of changes.
+    fn compared(&mut self, change: usize, old: &[u8], new: &[u8], hunks: &[Hunk]);
+}
 
 /// Writes all changes, whose paths have the folder's prefix.
 pub(super) fn write(
     sources: &Sources,
     changes: &[Change],
     out: &mut dyn Write,
+    texts: &mut dyn Texts,
 ) -> Result<PatchStats, ChangesError> {
     let mut stats = PatchStats::default();
     let mut out = Counted {
@@ -23,8 +30,12 @@ pub(super) fn write(
         bytes: 0,
     };
     let mut effort = Effort::default();
-    for change in changes {
-        let lines = write_change(sources, &in_folder(sources, change)?, &mut effort, &mut out)?;
+    for (index, change) in changes.iter().enumerate() {
+        let change = in_folder(sources, change)?;
+        let mut show = |old: &[u8], new: &[u8], hunks: &[Hunk]| {
+            texts.compared(index, old, new, hunks);
+        };
+        let lines = write_change(sources, &change, &mut effort, &mut out, &mut show)?;
         stats.files += 1;
         stats.insertions += lines.insertions;
         stats.deletions += lines.deletions;
@@ -34,12 +45,16 @@ pub(super) fn write(
     Ok(stats)
 }
 
+/// Who is shown the texts of a change and their hunks.
+pub(super) type Show<'a> = &'a mut dyn FnMut(&[u8], &[u8], &[Hunk]);
+
 /// Writes one change, whose paths are relative to the folder.
 pub(super) fn write_change(
     sources: &Sources,
     change: &Change,
     effort: &mut Effort,
     out: &mut dyn Write,
+    show: Show<'_>,
 ) -> Result<hunks::Lines, ChangesError> {
     write_header(sources, change, out).map_err(ChangesError::WritePatch)?;
     let (old, new) = (change.old.as_ref(), change.new.as_ref());
@@ -64,14 +79,16 @@ pub(super) fn write_change(
     let old_bytes = side_bytes(sources, Tree::Base, old_path, old)?;
     let new_bytes = side_bytes(sources, Tree::Layer, path, new)?;
     let sides = (old_bytes.as_slice(), new_bytes.as_slice());
-    write_text(sources, change, sides, effort, out).map_err(ChangesError::WritePatch)
+    let compared = Comparison::new(sides.0, sides.1, effort);
+    show(sides.0, sides.1, &compared.hunks);
+    write_text(sources, change, sides, &compared, out).map_err(ChangesError::WritePatch)
 }
 
 fn write_text(
     sources: &Sources,
     change: &Change,
     (old, new): (&[u8], &[u8]),
-    effort: &mut Effort,
+    compared: &Comparison<'_>,
     out: &mut dyn Write,
 ) -> io::Result<hunks::Lines> {
     if matches!(change.kind, ChangeKind::Renamed { .. }) {
@@ -97,7 +114,7 @@ fn write_text(
         &change.path,
         out,
     )?;
-    hunks::write(old, new, effort, out)
+    compared.write(out)
 }
 
 fn write_header(sources: &Sources, change: &Change, out: &mut dyn Write) -> io::Result<()> {

@@ -7,8 +7,9 @@ use ringfence_model::changes::ChangeKind;
 use ringfence_model::claim::{Claim, ClaimedStatus};
 use ringfence_model::flag::{Evidence as Rests, FlagKind, Severity};
 
+use super::gather::above;
 use super::runners::{End, TEST_SCRIPT, TestRun, test_runs};
-use super::{Facts, Found, exec, path, path_with};
+use super::{Facts, Found, LINEAGE, exec, path, path_with};
 use crate::evidence::Ran;
 
 pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
@@ -79,7 +80,11 @@ fn passed(facts: &Facts<'_>, tests: &[TestRun<'_>], last: &[&TestRun<'_>], found
             exec(run.ran, Some(run.runner.to_owned())),
         );
     }
-    let own: Vec<&TestRun<'_>> = tests.iter().filter(|run| is_own(facts, run.ran)).collect();
+    let added = facts.added();
+    let own: Vec<&TestRun<'_>> = tests
+        .iter()
+        .filter(|run| is_own(facts, &added, run.ran))
+        .collect();
     for run in &own {
         found.add(
             FlagKind::ClaimWithoutEvidence,
@@ -90,13 +95,13 @@ fn passed(facts: &Facts<'_>, tests: &[TestRun<'_>], last: &[&TestRun<'_>], found
     }
     let mut passes = tests
         .iter()
-        .filter(|run| run.end == End::Passed && !is_own(facts, run.ran))
+        .filter(|run| run.end == End::Passed && !is_own(facts, &added, run.ran))
         .peekable();
     if seen {
         return;
     }
     if passes.peek().is_some() {
-        if passes.all(|run| run.runner == TEST_SCRIPT && runs_added(facts, run.ran)) {
+        if passes.all(|run| run.runner == TEST_SCRIPT && runs_added(facts, &added, run.ran)) {
             found.add(
                 FlagKind::ClaimWithoutEvidence,
                 Severity::Warning,
@@ -123,7 +128,7 @@ fn passed(facts: &Facts<'_>, tests: &[TestRun<'_>], last: &[&TestRun<'_>], found
 
 /// Whether what ran as a test command is the agent's own work: it is in the change set, or lies
 /// where nothing is but what was written during the run.
-fn is_own(facts: &Facts<'_>, ran: &Ran) -> bool {
+fn is_own(facts: &Facts<'_>, added: &BTreeSet<&[u8]>, ran: &Ran) -> bool {
     let called = ran.exec.asked.as_ref().unwrap_or(&ran.exec.exe);
     [called, &ran.exec.exe].into_iter().any(|program| {
         let bytes = program.as_bytes();
@@ -131,12 +136,12 @@ fn is_own(facts: &Facts<'_>, ran: &Ran) -> bool {
         thrown.iter().any(|top| bytes.starts_with(top))
             || facts
                 .in_repository(bytes)
-                .is_some_and(|path| facts.added(&path))
+                .is_some_and(|path| added.contains(path.as_slice()))
     })
 }
 
 /// Whether one of the arguments is a file that the run added.
-fn runs_added(facts: &Facts<'_>, ran: &Ran) -> bool {
+fn runs_added(facts: &Facts<'_>, added: &BTreeSet<&[u8]>, ran: &Ran) -> bool {
     ran.exec.argv.iter().skip(1).any(|word| {
         let whole = match word.as_bytes() {
             absolute if absolute.starts_with(b"/") => absolute.to_vec(),
@@ -147,7 +152,7 @@ fn runs_added(facts: &Facts<'_>, ran: &Ran) -> bool {
         };
         facts
             .in_repository(&whole)
-            .is_some_and(|path| facts.added(&path))
+            .is_some_and(|path| added.contains(path.as_slice()))
     })
 }
 
@@ -208,7 +213,7 @@ fn files(facts: &Facts<'_>, claim: &Claim, found: &mut Found) {
     }
     for change in facts.changes {
         let named = |path: &[u8]| {
-            said.contains(path) || super::gather::above(path).any(|dir| said.contains(dir))
+            said.contains(path) || above(path).take(LINEAGE).any(|dir| said.contains(dir))
         };
         if !named(change.path.as_bytes()) {
             found.add(
@@ -321,11 +326,10 @@ impl Facts<'_> {
         path.strip_suffix(b"/").unwrap_or(path).to_vec()
     }
 
-    /// Whether the change set adds this path.
-    fn added(&self, path: &[u8]) -> bool {
-        self.changes
-            .iter()
-            .any(|change| change.path.as_bytes() == path && change.kind == ChangeKind::Added)
+    /// What the change set adds.
+    fn added(&self) -> BTreeSet<&[u8]> {
+        let added = self.changes.iter().filter(|c| c.kind == ChangeKind::Added);
+        added.map(|change| change.path.as_bytes()).collect()
     }
 
     /// Relative to the top of the repository.

@@ -67,7 +67,12 @@ pub fn gather(sources: &Sources, changes: &[Change]) -> Gathered {
             gathered.manifests.insert(change.path.clone(), sides);
         }
         if matches!(change.kind, ChangeKind::Added | ChangeKind::Renamed { .. }) {
-            directories.extend(above(change.path.as_bytes()).map(<[u8]>::to_vec));
+            // The deepest first: above one that is known, all are.
+            for directory in above(change.path.as_bytes()) {
+                if !directories.insert(directory.to_vec()) {
+                    break;
+                }
+            }
         }
     }
     gathered.cut |= directories.len() > DIRECTORIES;
@@ -79,8 +84,9 @@ pub fn gather(sources: &Sources, changes: &[Change]) -> Gathered {
     gathered
 }
 
-/// The directories above a path, the top (which is empty) included.
+/// The directories above a path, the deepest first, the top (which is empty) last.
 pub(super) fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-    std::iter::once(&path[..0]).chain(slashes.map(|(at, _)| &path[..at]))
+    let directories = slashes.rev().map(|(at, _)| &path[..at]);
+    directories.chain(std::iter::once(&path[..0]))
 }

@@ -30,18 +30,20 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
             continue;
         }
         let whole = change.path.as_bytes();
+        let mut end = whole.len();
         for directory in above(whole) {
+            // Above one that was looked at, all were.
+            if !seen.insert(&whole[..end]) {
+                break;
+            }
             let start = if directory.is_empty() {
                 0
             } else {
                 directory.len() + 1
             };
-            let length = whole[start..].iter().position(|&b| b == b'/');
-            let end = length.map_or(whole.len(), |length| start + length);
-            if !seen.insert(&whole[..end]) {
-                continue;
-            }
-            let name = &whole[start..end];
+            let component = start..end;
+            end = directory.len();
+            let name = &whole[component];
             if beside.has_already(directory, name) {
                 continue;
             }

@@ -141,6 +141,8 @@ impl Secrets {
                 Some(_) if before.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_') => None,
                 Some(shape) => shaped(&line.text[start..], shape),
                 None if index == SHAPES.len() => key_block(&line.text[start..]),
+                // Begun within what could be one: looked at already.
+                None if before.is_some_and(|b| Of::Dotted.has(b)) => None,
                 None => jwt(&line.text[start..]),
             };
             if let Some((what, severity, value)) = found_here {
@@ -176,7 +178,12 @@ type Secret<'a> = (&'static str, Severity, &'a [u8]);
 fn shaped<'a>(text: &'a [u8], shape: &Shape) -> Option<Secret<'a>> {
     let (prefix, of, least, most, what) = *shape;
     let rest = &text[prefix.len()..];
-    let length = rest.iter().position(|&b| !of.has(b)).unwrap_or(rest.len());
+    // HOSTILE: one prefix after the other; no more is read of each than it may have.
+    let length = rest
+        .iter()
+        .take(most + 1)
+        .take_while(|b| of.has(**b))
+        .count();
     let value = &text[..prefix.len() + length];
     let fits = (least..=most).contains(&length) && is_varied(&rest[..length]);
     fits.then_some((what, Severity::Serious, value))
@@ -214,6 +221,8 @@ fn jwt(text: &[u8]) -> Option<Secret<'_>> {
 fn assigned(rest: &[u8]) -> Option<&[u8]> {
     /// BOUND: the end of the name, spaces, the sign.
     const BETWEEN: usize = 24;
+    /// BOUND: of a value that a person would put into a line.
+    const MOST: usize = 200;
     let sign = rest.iter().take(BETWEEN).position(|b| b"=:".contains(b))?;
     if !rest[..sign]
         .iter()
@@ -229,14 +238,14 @@ fn assigned(rest: &[u8]) -> Option<&[u8]> {
     if !b"\"'".contains(quote) {
         return None;
     }
-    let value = &value[..value.iter().position(|b| b == quote)?];
+    let value = &value[..value.iter().take(MOST + 1).position(|b| b == quote)?];
     let plain = value
         .iter()
         .all(|b| b.is_ascii_alphanumeric() || b"+/=_-.".contains(b));
     let class = |is: fn(&u8) -> bool| value.iter().any(is);
     let mixed =
         class(u8::is_ascii_digit) && class(u8::is_ascii_lowercase) && class(u8::is_ascii_uppercase);
-    let random = (20..=200).contains(&value.len()) && plain && mixed && is_varied(value);
+    let random = (20..=MOST).contains(&value.len()) && plain && mixed && is_varied(value);
     (random && entropy(value) >= 4.0).then_some(value)
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ringfence_model::ByteText;
+use ringfence_model::attribution::Attribution;
 use ringfence_model::changes::{Change, Omitted, WhyOmitted};
 use ringfence_model::claim::Claim;
 use ringfence_model::flag::Flag;
@@ -59,6 +60,9 @@ pub struct RunResult {
     /// How many things were tried from inside before the start, all in vain.
     pub probes: usize,
     pub journal_head: String,
+    /// Who wrote what changed. Absent from results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Attribution>,
     pub notes: Vec<String>,
     /// For each of `changes`: lines added and removed. Shorter where the patch was too large to be
     /// read again.

@@ -32,6 +32,11 @@ pub(super) fn write(result: &RunResult) -> String {
     section(&mut text, "Changed files", changes(result));
     section(
         &mut text,
+        "Changed, and explained by no write that was observed",
+        unexplained(result),
+    );
+    section(
+        &mut text,
         "Test commands that ran",
         result.observed.tests.iter().rev().map(test).collect(),
     );
@@ -136,11 +141,23 @@ fn head(result: &RunResult, text: &mut String) {
             count(seen.denials, "denial"),
         );
     }
+    if let Some(evidence) = result.evidence.as_ref().filter(|e| !e.complete) {
+        let _ = writeln!(
+            text,
+            "- **the evidence is incomplete**: no write was observed that explains {}",
+            count(evidence.unexplained_count, "changed path"),
+        );
+    }
     let _ = writeln!(
         text,
         "- before the start, {} things that must fail were tried from inside, and failed",
         result.probes
     );
+}
+
+fn unexplained(result: &RunResult) -> Vec<String> {
+    let paths = result.evidence.iter().flat_map(|e| &e.unexplained);
+    paths.map(code).collect()
 }
 
 /// How it ended, with what the guest said of a program that could not be started.

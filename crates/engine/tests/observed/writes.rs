@@ -47,12 +47,12 @@ fn a_file_has_one_name_whatever_the_way_to_it() {
     let mut bench = Bench::start();
     let (seen, said) = bench.watch(
         "mkdir -p real/deep; ln -s real way; ln -s /workspace /tmp/ws; ln -s ../outside-not real/gone; \
-         echo 1 > way/deep/one; echo 2 > /tmp/ws/real/./deep/../two; cd way/deep; echo 3 > ../three; \
+         echo 0 > way/zero; echo 1 > way/deep/one; echo 2 > /tmp/ws/real/./deep/../two; cd way/deep; echo 3 > ../three; \
          ln -s three ../point; echo 4 > ../point; exec 5<three-not 2>/dev/null; true",
     );
     let _ = said;
     let paths: Vec<String> = seen.writes.iter().map(|(_, w)| w.path.to_text()).collect();
-    for path in ["real/deep/one", "real/two", "real/three"] {
+    for path in ["real/zero", "real/deep/one", "real/two", "real/three"] {
         assert!(paths.iter().any(|p| p == path), "{path} in {paths:?}");
     }
     assert!(
@@ -117,7 +117,8 @@ int main() {
     assert_eq!(by("appeared", Wrote::Created), Some(ways));
 }
 
-/// Only what can cross back is recorded, and the same thing once.
+/// Only what can cross back is recorded, and the same thing once. What is not there may be when the
+/// kernel looks, so it is told of as well.
 #[test]
 fn what_is_outside_and_what_is_repeated_is_left_out() {
     let mut bench = Bench::start();
@@ -128,9 +129,48 @@ fn what_is_outside_and_what_is_repeated_is_left_out() {
         written(&seen),
         [
             ("again".to_owned(), Wrote::Created),
-            ("again".to_owned(), Wrote::Opened)
+            ("again".to_owned(), Wrote::Opened),
+            ("nothing".to_owned(), Wrote::Removed)
         ]
     );
+}
+
+/// A name that something moved away from starts anew.
+#[test]
+fn what_is_made_again_after_a_move_is_told_again() {
+    let mut bench = Bench::start();
+    let (seen, _) = bench.watch(
+        "mkdir d; echo > d/a; mv d e; mkdir d; echo > d/a; echo > t; mv t u; echo > t; mv gone there 2>/dev/null; echo > missing/x",
+    );
+    let from = |text: &str| Wrote::Renamed { from: text.into() };
+    let expected = [
+        ("d/a", Wrote::Created),
+        ("e", from("d")),
+        ("d/a", Wrote::Created),
+        ("t", Wrote::Created),
+        ("u", from("t")),
+        ("t", Wrote::Created),
+        ("missing/x", Wrote::Created),
+    ]
+    .map(|(path, what)| (path.to_owned(), what));
+    let mut found = written(&seen);
+    // Some versions of `mv` look first, others try.
+    found.retain(|(path, _)| path != "there");
+    assert_eq!(found, expected);
+}
+
+/// An access list in an attribute is a mode.
+#[test]
+fn attributes_are_seen() {
+    let mut bench = Bench::start();
+    let source = "#include <sys/xattr.h>\n#include <fcntl.h>\nint main() { setxattr(\"one\", \"user.a\", \"b\", 1, 0); lsetxattr(\"two\", \"user.a\", \"b\", 1, 0); fsetxattr(open(\"three\", O_RDONLY), \"user.a\", \"b\", 1, 0); }";
+    compile(&mut bench, "attributes", source);
+    let (seen, _) = bench.watch("echo > one; echo > two; echo > three; /tmp/attributes");
+    let modes: Vec<String> = written(&seen)
+        .into_iter()
+        .filter_map(|(path, what)| (what == Wrote::Mode).then_some(path))
+        .collect();
+    assert_eq!(modes, ["one", "two", "three"]);
 }
 
 /// Between two writers, what the file held is kept.

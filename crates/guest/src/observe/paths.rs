@@ -145,7 +145,7 @@ fn entry(path: &[u8]) -> Option<Place> {
             what: Some(FileType::Directory),
         });
     }
-    let mut whole = canonical(parent)?;
+    let mut whole = nearest(parent)?;
     if whole != b"/" {
         whole.push(b'/');
     }
@@ -157,20 +157,44 @@ fn entry(path: &[u8]) -> Option<Place> {
     Some(Place { path: whole, what })
 }
 
-/// The kernel's own name of a directory.
+/// The kernel's own name of a directory. Where it is not there, it may be when the kernel looks:
+/// then its name is that of the nearest one above, and the rest as it was said.
+fn nearest(directory: &[u8]) -> Option<Vec<u8>> {
+    let mut above = directory;
+    loop {
+        if let Some(mut path) = canonical(above) {
+            path.extend_from_slice(&directory[above.len()..]);
+            return Some(path);
+        }
+        let slash = above.iter().rposition(|&byte| byte == b'/')?;
+        if above[slash + 1..] == *b".." {
+            return None;
+        }
+        above = &above[..slash];
+    }
+}
+
+/// The kernel's own name of a directory that is there.
 fn canonical(directory: &[u8]) -> Option<Vec<u8>> {
     if directory.is_empty() {
         return Some(b"/".to_vec());
     }
     // Links of the kernel's to a working directory or a descriptor say it themselves.
-    if directory.starts_with(b"/proc/")
-        && let Some(path) = read_link(directory)
-    {
-        return Some(path);
+    if is_descriptor(directory) || is_working_directory(directory) {
+        return read_link(directory);
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
     read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()).as_bytes())
+}
+
+fn is_working_directory(path: &[u8]) -> bool {
+    let mut parts = path.split(|&byte| byte == b'/').skip(1);
+    let named = parts.next() == Some(b"proc") && {
+        parts.next();
+        parts.next() == Some(b"cwd")
+    };
+    named && parts.next().is_none()
 }
 
 fn is_descriptor(path: &[u8]) -> bool {

@@ -22,8 +22,10 @@ const REMEMBERED: usize = 500_000;
 #[derive(Debug)]
 pub struct Writes {
     workspace: Vec<u8>,
-    /// The last thing that was said of each file.
-    last: BTreeMap<Vec<u8>, (Option<u64>, Wrote)>,
+    /// The last thing that was said of each file, and after how many moves of directories.
+    last: BTreeMap<Vec<u8>, (Option<u64>, Wrote, u64)>,
+    /// Directories that moved: what is below them has other names since.
+    moves: u64,
     versions: u64,
 }
 
@@ -32,6 +34,7 @@ impl Writes {
         Self {
             workspace: workspace.as_bytes().to_vec(),
             last: BTreeMap::new(),
+            moves: 0,
             versions: 0,
         }
     }
@@ -45,21 +48,19 @@ impl Writes {
                 Some(FileType::RegularFile | FileType::Symlink) | None
             )
         };
+        // What is not there now may be there when the kernel looks: everything is told.
         let seen = match asked {
             Asked::Open { how, .. } if how.nameless => None,
-            Asked::Open { at, how } => place(at).filter(is_file).and_then(|place| {
+            Asked::Open { at, how } => place(at).filter(is_file).map(|place| {
                 let wrote = match place.what {
-                    Some(_) => Wrote::Opened,
                     None if how.creates => Wrote::Created,
-                    None => return None,
+                    _ => Wrote::Opened,
                 };
-                Some((place, wrote))
+                (place, wrote)
             }),
-            Asked::Truncate(at) => existing(place(at)).map(|place| (place, Wrote::Truncated)),
-            Asked::Remove(at) => existing(place(at)).map(|place| (place, Wrote::Removed)),
-            Asked::Mode(at) => existing(place(at))
-                .filter(is_file)
-                .map(|place| (place, Wrote::Mode)),
+            Asked::Truncate(at) => place(at).map(|place| (place, Wrote::Truncated)),
+            Asked::Remove(at) => place(at).map(|place| (place, Wrote::Removed)),
+            Asked::Mode(at) => place(at).filter(is_file).map(|place| (place, Wrote::Mode)),
             Asked::Symlink(at) => place(at).map(|place| (place, Wrote::Symlinked)),
             Asked::Node(at) => place(at).map(|place| (place, Wrote::MadeNode)),
             Asked::Link { from, to } => place(to).map(|new| {
@@ -69,16 +70,18 @@ impl Writes {
                 });
                 (new, wrote)
             }),
-            Asked::Rename { from, to, exchange } => {
-                existing(place(from)).zip(place(to)).map(|(from, to)| {
-                    let name = self.name(&from.path);
-                    if exchange {
-                        (to, Wrote::Exchanged { with: name })
-                    } else {
-                        (to, Wrote::Renamed { from: name })
-                    }
-                })
-            }
+            Asked::Rename { from, to, exchange } => place(from).zip(place(to)).map(|(from, to)| {
+                if from.what == Some(FileType::Directory) || to.what == Some(FileType::Directory) {
+                    self.moves += 1;
+                }
+                let name = self.name(&from.path);
+                self.last.remove(name.as_bytes());
+                if exchange {
+                    (to, Wrote::Exchanged { with: name })
+                } else {
+                    (to, Wrote::Renamed { from: name })
+                }
+            }),
             Asked::Exec { .. } | Asked::RemoveDirectory | Asked::Unknown => None,
         };
         match seen {
@@ -103,14 +106,14 @@ impl Writes {
         };
         let exec = table.exec_of(thread);
         let before = self.last.get(&path);
-        let said = (exec, wrote.clone());
+        let said = (exec, wrote.clone(), self.moves);
         if before == Some(&said)
             && !matches!(wrote, Wrote::Renamed { .. } | Wrote::Exchanged { .. })
         {
             return Vec::new();
         }
         let mut facts = Vec::new();
-        if let Some((writer, _)) = before
+        if let Some((writer, ..)) = before
             && *writer != exec
             && place.what == Some(FileType::RegularFile)
             && !matches!(wrote, Wrote::Mode | Wrote::Linked { .. })
@@ -163,8 +166,4 @@ impl Writes {
         let private = rest == b".git" || rest.starts_with(b".git/");
         (!private && !rest.is_empty()).then_some(rest)
     }
-}
-
-fn existing(place: Option<Place>) -> Option<Place> {
-    place.filter(|place| place.what.is_some())
 }

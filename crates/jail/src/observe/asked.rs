@@ -27,6 +27,7 @@ pub enum Asked {
     /// Of a directory, which is not a file and in no change set.
     RemoveDirectory,
     Node(At),
+    /// A mode, or an attribute, which may hold one.
     Mode(At),
     /// The filter shows nothing else.
     Unknown,
@@ -142,7 +143,9 @@ impl Asked {
             },
             libc::SYS_symlinkat => Self::Symlink(entry(at(a[1], a[2]))),
             libc::SYS_mknodat => Self::Node(entry(at(a[0], a[1]))),
-            libc::SYS_fchmod => Self::Mode(at(a[0], 0)),
+            libc::SYS_fchmod | libc::SYS_fsetxattr => Self::Mode(at(a[0], 0)),
+            libc::SYS_setxattr => Self::Mode(plain(a[0])),
+            libc::SYS_lsetxattr => Self::Mode(entry(plain(a[0]))),
             libc::SYS_fchmodat => Self::Mode(at(a[0], a[1])),
             libc::SYS_fchmodat2 => Self::Mode(At {
                 follows: unless(a[3], libc::AT_SYMLINK_NOFOLLOW),

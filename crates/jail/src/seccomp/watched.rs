@@ -44,6 +44,9 @@ const CALLS: &[(libc::c_long, When)] = &[
     (libc::SYS_symlinkat, When::Always), (libc::SYS_mknodat, When::Always),
     (libc::SYS_fchmod, When::Always), (libc::SYS_fchmodat, When::Always),
     (libc::SYS_fchmodat2, When::Always), (libc::SYS_renameat, When::Always),
+    // An access list in an attribute is a mode.
+    (libc::SYS_setxattr, When::Always), (libc::SYS_lsetxattr, When::Always),
+    (libc::SYS_fsetxattr, When::Always),
     (libc::SYS_seccomp, When::Refused(1, NEW_LISTENER, libc::EPERM)),
 ];
 
@@ -170,6 +173,9 @@ mod tests {
             libc::SYS_truncate,
             libc::SYS_fchmod,
             libc::SYS_fchmodat2,
+            libc::SYS_setxattr,
+            libc::SYS_lsetxattr,
+            libc::SYS_fsetxattr,
         ] {
             assert!(shown.contains(&call), "{call}");
             assert!(super::super::ALLOWED.contains(&call), "{call}");

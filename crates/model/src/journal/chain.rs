@@ -10,7 +10,7 @@ use serde::Serialize as _;
 use sha2::{Digest, Sha256};
 
 use super::{Event, GENESIS, Line};
-use crate::bytes::misleads;
+use crate::text::misleads;
 
 impl Line {
     /// The line as it stands in a journal, without its newline.

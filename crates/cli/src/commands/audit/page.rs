@@ -156,9 +156,9 @@ fn rails(branch: &Branch<'_, '_>) -> String {
 mod tests {
     use ringfence_engine::audit::{Life, Tree};
     use ringfence_model::ByteText;
-    use ringfence_model::bytes::misleads;
     use ringfence_model::limits::Limit;
     use ringfence_model::observed::{Cut, Exec, ExecFailed, Exit, Refused, Write, Wrote};
+    use ringfence_model::text::misleads;
 
     use super::*;
 

@@ -121,7 +121,7 @@ fn sentences(kept: &Kept, followed: &Followed) -> String {
         let kept_in: Vec<&str> = kept.heads.iter().map(|head| head.kept_in).collect();
         said.push_str(&format!(
             "\n  the head is the one in {}",
-            kept_in.join(" and ")
+            kept_in.join(", in ")
         ));
     }
     if followed.is_being_written {
