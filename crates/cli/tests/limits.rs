@@ -308,6 +308,28 @@ for n in itertools.count(): open(f\"f{n}\", \"w\").close()'";
     })
 }
 
+/// Nothing goes on unrecorded: who does more than a journal may hold is stopped, and what it did
+/// until then is kept. In one mode only: it takes thousands of processes.
+#[test]
+fn r70_journal() -> Result<()> {
+    in_each_mode("journal", |env, fixture| {
+        if fixture.mode == Mode::Root {
+            return Ok(());
+        }
+        let shell = "echo kept > kept.txt; x=$(head -c 7900 /dev/zero | tr '\\0' x); while :; do /bin/true $x; done";
+        let result = env.run_with(fixture, &["--timeout", "5m"], shell)?;
+        expect(&result, "outcome", "journal_full")?;
+        ensure!(
+            result["limit_hits"][0][0] == "journal",
+            "{}",
+            result["limit_hits"]
+        );
+        ensure!(result["changed_files"].to_string().contains("kept.txt"));
+        ensure!(env.leftovers(fixture).is_empty());
+        Ok(())
+    })
+}
+
 #[test]
 fn r70_output() -> Result<()> {
     in_each_mode("output", |env, fixture| {

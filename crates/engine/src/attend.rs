@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::client::{Client, ClientError, Message, Stream};
 use crate::error::Error;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, MAX_JOURNAL_BYTES};
 use crate::output::Spool;
 use crate::watch::{DiskWatch, LOOK_EVERY, Seen};
 
@@ -317,8 +317,9 @@ impl Attending<'_> {
         match self.witness.observed(observed) {
             Ok(()) => Ok(()),
             Err(JournalError::Full { .. }) if self.over.is_some() => Ok(()),
-            Err(error @ JournalError::Full { .. }) => {
-                self.hits.push((Limit::Journal, error.to_string()));
+            Err(JournalError::Full { .. }) => {
+                let allowed = format!("{} allowed", HumanBytes(MAX_JOURNAL_BYTES));
+                self.hits.push((Limit::Journal, allowed));
                 self.over = Some(Outcome::JournalFull);
                 self.stop = Some(Stop {
                     hardness: STOPPING.len() - 1,
