@@ -514,6 +514,7 @@ fn r70_every_result_says_how_firmly_each_bound_holds() -> Result<()> {
             "disk",
             "inodes",
             "output",
+            "journal",
         ];
         ensure!(names == expected, "{names:?}");
         ensure!(

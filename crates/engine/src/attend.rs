@@ -133,7 +133,7 @@ pub fn attend(
         match attending.turn(sandbox) {
             Ok(Some(exited)) => break exited,
             Ok(None) => {}
-            Err(Error::Client(ClientError::Gone)) => return Ok(attending.lost(began)),
+            Err(Error::Client(ClientError::Gone)) => return Ok(attending.lost(sandbox, began)),
             Err(error) => return Err(error),
         }
     };
@@ -420,13 +420,7 @@ impl Attending<'_> {
     }
 
     fn judge(mut self, sandbox: &mut dyn Channel, exited: Exited) -> Attended {
-        let refusals = sandbox.kernel_refusals();
-        if refusals.memory_kills > 0 {
-            self.hits.push((
-                Limit::Memory,
-                format!("the kernel killed {} processes", refusals.memory_kills),
-            ));
-        }
+        let refusals = self.memory_kills(sandbox);
         // A command can be faster than the watch.
         if self.over.is_none()
             && let Seen::Over(limit, detail) = self.disk.count()
@@ -486,9 +480,28 @@ impl Attending<'_> {
         }
     }
 
-    fn lost(self, began: Instant) -> Attended {
+    /// What the kernel refused; for memory it kills.
+    fn memory_kills(&mut self, sandbox: &mut dyn Channel) -> CgroupEvents {
+        let refusals = sandbox.kernel_refusals();
+        if refusals.memory_kills > 0 {
+            self.hits.push((
+                Limit::Memory,
+                format!("the kernel killed {} processes", refusals.memory_kills),
+            ));
+        }
+        refusals
+    }
+
+    /// Pid 1 is gone. Where everything inside is small, the kernel may have taken it for the memory
+    /// that files hold.
+    fn lost(mut self, sandbox: &mut dyn Channel, began: Instant) -> Attended {
+        let lost = if self.memory_kills(sandbox).memory_kills > 0 {
+            Outcome::OutOfMemory
+        } else {
+            Outcome::RuntimeLost
+        };
         Attended {
-            outcome: self.over.unwrap_or(Outcome::RuntimeLost),
+            outcome: self.over.unwrap_or(lost),
             code: None,
             signal: None,
             not_started: None,
