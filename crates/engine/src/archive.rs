@@ -33,7 +33,14 @@ pub(crate) fn read_result(path: &Path) -> Result<Option<RunResult>, Error> {
     };
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            return Ok(None);
+        }
         Err(source) => return Err(fail(source)),
     };
     let mut text = Vec::new();

@@ -109,6 +109,8 @@ pub enum Error {
         bytes: u64,
         most: u64,
     },
+    #[error("`RINGFENCE_RESULT` must be an absolute path: `{0}` is none")]
+    RelativeResult(String),
     #[error("there is no bundle `{}`", .0.display())]
     NoBundle(PathBuf),
     #[error("there is no folder `{}`", .0.display())]
@@ -298,9 +300,13 @@ impl Error {
             | Self::HidesNothing(_)
             | Self::NoCommand
             | Self::BadVariable(_)
+            | Self::RelativeResult(_)
             | Self::OpenFolder { .. }
             | Self::Sandbox(SandboxError::Launch(LaunchError::Plan(PlanError::OccupiedPath(_)))) => {
                 ErrorKind::Invalid
+            }
+            Self::ReadFile { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                ErrorKind::Unavailable
             }
             Self::LimitNotHard { .. } | Self::OverBound { .. } => ErrorKind::Denied,
             Self::Key(error) => key_kind(error),

@@ -42,6 +42,8 @@ pub struct Ran {
     pub exec: Exec,
     /// Absent where its process became another program, or lived until the end.
     pub exit: Option<Exit>,
+    /// How many writes had been seen when it ended.
+    pub writes_before_end: usize,
 }
 
 impl Evidence {
@@ -78,12 +80,14 @@ impl Evidence {
                     time_us,
                     exec: exec.clone(),
                     exit: None,
+                    writes_before_end: 0,
                 };
                 self.execs.insert(exec.exec, ran);
             }
             Event::Exit(exit) => {
                 if let Some(ran) = self.execs.get_mut(&exit.exec) {
                     ran.exit = Some(exit.clone());
+                    ran.writes_before_end = self.writes.len();
                 }
             }
             Event::ExecFailed(failed) => self.failed.push((time_us, failed.clone())),

@@ -284,7 +284,12 @@ impl Found {
             Ok(files)
         });
         self.note("patch", checked, |files| {
-            format!("{} changes, those of the result", files.len())
+            let changes = if files.len() == 1 {
+                "change"
+            } else {
+                "changes"
+            };
+            format!("{} {changes}, as the result says", files.len())
         })
     }
 
@@ -349,6 +354,10 @@ impl Found {
         match base::check(manifest, &patched, &at) {
             Answer::Holds(detail) => drop(self.note("base", Ok(()), |()| detail)),
             Answer::Fails(why) => drop(self.note::<()>("base", Err(why), |()| String::new())),
+            // Who names a base wants it checked.
+            Answer::Unknown(why) if request.base.is_some() => {
+                drop(self.note::<()>("base", Err(why), |()| String::new()));
+            }
             Answer::Unknown(why) => self.skip("base", &why),
         }
     }

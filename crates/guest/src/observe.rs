@@ -21,7 +21,7 @@ mod writes;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringfence_jail::observe::{self, Asked, Children, Listener, Shown, Stop};
 use ringfence_model::ByteText;
@@ -40,6 +40,8 @@ use writes::Writes;
 
 /// BOUND: calls answered in one turn, so that output and requests have theirs.
 const CALLS_IN_A_TURN: usize = 64;
+/// BOUND: and how long that may take.
+const TURN: Duration = Duration::from_millis(50);
 
 /// All that is observed in this sandbox.
 #[derive(Debug)]
@@ -49,6 +51,7 @@ pub struct Observer {
     listeners: Vec<Watched>,
     /// Threads that are executing something.
     pending: BTreeMap<i32, Pending>,
+    waiting: Vec<Waiting>,
     attempts: Attempts,
     programs: Programs,
     writes: Writes,
@@ -66,7 +69,15 @@ struct Watched {
 #[derive(Debug)]
 struct Pending {
     stream: u32,
+    process: i32,
     call: ExecCall,
+}
+
+/// An exec that waits until another one of its process is decided.
+#[derive(Debug)]
+struct Waiting {
+    stream: u32,
+    shown: Shown,
 }
 
 impl Observer {
@@ -77,6 +88,7 @@ impl Observer {
             table: Table::new()?,
             listeners: Vec::new(),
             pending: BTreeMap::new(),
+            waiting: Vec::new(),
             attempts: Attempts::default(),
             programs: Programs::default(),
             writes: Writes::below(workspace),
@@ -102,7 +114,7 @@ impl Observer {
 
     /// Whether there is something to be read between turns.
     pub fn has_work(&self) -> bool {
-        self.programs.has_work()
+        self.programs.has_work() || !self.waiting.is_empty()
     }
 
     /// Whether a thread is between its call and our look at what became of it.
@@ -113,17 +125,19 @@ impl Observer {
     /// Does all that can be done now.
     pub fn advance(&mut self, connection: &mut Connection) {
         self.take_stops(connection);
-        self.take_calls(connection);
-        // A process that has just executed something may have ended already.
-        self.take_stops(connection);
+        // Who waited for a process to end acts only then: its end is told first.
         self.take_endings(connection);
+        self.take_calls(connection);
+        self.take_stops(connection);
+        self.take_waiting(connection);
         self.programs
             .advance(|stream, program| tell(connection, stream, Observed::Program(program)));
     }
 
     fn take_calls(&mut self, connection: &mut Connection) {
+        let began = Instant::now();
         for _ in 0..CALLS_IN_A_TURN {
-            if !connection.has_room() {
+            if !connection.has_room() || began.elapsed() > TURN {
                 return;
             }
             let (ready, gone) = self.ready();
@@ -204,14 +218,37 @@ impl Observer {
             watched.listener.refuse(shown, errno);
             return;
         }
+        let who = table::who(shown.thread);
+        // HOSTILE: the kernel has one lock for the execs and the tracing of a process, and an exec
+        // holds it until all other threads are gone. Whoever traces one of them must not wait for
+        // that lock: one exec of a process at a time is traced, and none beside a debugger.
+        if who.threads > 1 {
+            if self.pending.values().any(|p| p.process == who.process) {
+                let shown = *shown;
+                self.waiting.push(Waiting { stream, shown });
+                return;
+            }
+            if table::is_debugged(who.process) {
+                self.unverified(at, shown, &call, connection);
+                return;
+            }
+        }
         match observe::seize(shown.thread) {
             Ok(()) => {
                 let thread = shown.thread;
-                self.pending.insert(thread, Pending { stream, call });
+                let process = who.process;
+                let pending = Pending {
+                    stream,
+                    process,
+                    call,
+                };
+                self.pending.insert(thread, pending);
                 // Whether it succeeds or fails, it stops before it runs another instruction.
                 observe::interrupt(thread);
                 watched.listener.let_go_on(shown);
             }
+            // It was killed meanwhile.
+            Err(_) if !watched.listener.still_waits(shown) => {}
             Err(_) if !call.is_readable() => {
                 watched.listener.refuse(shown, Errno::PERM);
                 let refused = Refused {
@@ -221,14 +258,34 @@ impl Observer {
                 };
                 tell(connection, stream, Observed::Refused(refused));
             }
-            Err(_) => {
-                // A debugger has it. What it asks for is all that can be known.
-                let argv = call.argv();
-                let process = table::process_of(shown.thread).unwrap_or(shown.thread);
-                let exe = call.file();
-                self.executed(stream, process, &call, exe, argv, false, connection);
-                let listener = &self.listeners[at].listener;
-                listener.let_go_on(shown);
+            Err(_) => self.unverified(at, shown, &call, connection),
+        }
+    }
+
+    /// A debugger has it. What it asks for is all that can be known.
+    fn unverified(
+        &mut self,
+        at: usize,
+        shown: &Shown,
+        call: &ExecCall,
+        connection: &mut Connection,
+    ) {
+        let argv = call.argv();
+        let process = table::who(shown.thread).process;
+        let exe = call.file();
+        let stream = self.listeners[at].stream;
+        self.executed(stream, process, call, exe, argv, false, connection);
+        self.listeners[at].listener.let_go_on(shown);
+    }
+
+    /// Looks again at execs that had to wait for another one of their process.
+    fn take_waiting(&mut self, connection: &mut Connection) {
+        for Waiting { stream, shown } in std::mem::take(&mut self.waiting) {
+            let at = self.listeners.iter().position(|w| w.stream == stream);
+            if let Some(at) = at
+                && self.listeners[at].listener.still_waits(&shown)
+            {
+                self.answer(at, &shown, connection);
             }
         }
     }
@@ -239,17 +296,17 @@ impl Observer {
         while let Some(stop) = self.children.next() {
             match stop {
                 Stop::Executed { process, former } => {
-                    let pending = self
-                        .pending
-                        .remove(&former)
-                        .or_else(|| self.pending.remove(&process));
-                    if let Some(Pending { stream, call }) = pending {
+                    let pending = self.pending.remove(&former);
+                    let other = self.pending.remove(&process);
+                    if let Some(Pending { stream, call, .. }) = pending.or(other) {
                         let argv = Argv::of_process(process);
                         let exe = paths::link(process, "exe");
+                        // What cannot be read (it was killed where it stands) is not verified.
+                        let verified = !exe.is_empty() && !argv.unread;
                         for failed in self.attempts.executed(former, call.name()) {
                             tell_failed(connection, failed);
                         }
-                        self.executed(stream, process, &call, exe, argv, true, connection);
+                        self.executed(stream, process, &call, exe, argv, verified, connection);
                     }
                     observe::detach(process, 0);
                 }
@@ -258,7 +315,7 @@ impl Observer {
                     result,
                     signal,
                 } => {
-                    if let Some(Pending { stream, call }) = self.pending.remove(&thread)
+                    if let Some(Pending { stream, call, .. }) = self.pending.remove(&thread)
                         && let Some(errno) = Stop::errno(result)
                     {
                         let by = self.table.exec_of(thread);
@@ -271,6 +328,7 @@ impl Observer {
                 }
                 Stop::Ended { process } => {
                     self.pending.remove(&process);
+                    self.pending.retain(|_, p| p.process != process);
                 }
             }
         }
@@ -288,7 +346,7 @@ impl Observer {
         connection: &mut Connection,
     ) {
         self.last_exec += 1;
-        let place = self.table.executed(process, self.last_exec, stream);
+        let place = self.table.executed(process, self.last_exec, stream, &exe);
         let program = self.programs.number(stream, process, &exe, verified);
         let exec = Exec {
             exec: self.last_exec,

@@ -79,13 +79,12 @@ pub fn raise_wall(writable: &[String]) -> Result<Wall, LockdownError> {
     ruleset = ruleset
         .add_rule(PathBeneath::new(open("/")?, looking))
         .map_err(LockdownError::Landlock)?;
-    // Devices and one's own entries in /proc are written, but nothing is made there.
+    // Devices are written, but nothing is made there. Nothing in /proc is: the memory of processes
+    // is there, and what stands at its exec must be what the kernel made.
     let write = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
-    for path in ["/dev", "/proc"] {
-        ruleset = ruleset
-            .add_rule(PathBeneath::new(open(path)?, looking | write))
-            .map_err(LockdownError::Landlock)?;
-    }
+    ruleset = ruleset
+        .add_rule(PathBeneath::new(open("/dev")?, looking | write))
+        .map_err(LockdownError::Landlock)?;
     for path in writable {
         ruleset = ruleset
             .add_rule(PathBeneath::new(open(path)?, all))

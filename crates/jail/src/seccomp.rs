@@ -66,7 +66,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_getsid, libc::SYS_setsid, libc::SYS_set_tid_address, libc::SYS_set_robust_list,
     libc::SYS_get_robust_list, libc::SYS_rseq, libc::SYS_futex, libc::SYS_futex_waitv,
     libc::SYS_prctl, libc::SYS_personality, libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal,
-    libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev,
+    libc::SYS_ptrace, libc::SYS_process_vm_readv,
     libc::SYS_restart_syscall, libc::SYS_getrusage, libc::SYS_times, libc::SYS_getcpu,
     libc::SYS_prlimit64, libc::SYS_getrlimit, libc::SYS_setrlimit, libc::SYS_getpriority,
     libc::SYS_setpriority, libc::SYS_ioprio_get, libc::SYS_ioprio_set, libc::SYS_sched_yield,
@@ -138,8 +138,8 @@ const REFUSED: &[c_long] = &[
     libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_add_key,
     libc::SYS_request_key, libc::SYS_keyctl, libc::SYS_fanotify_init, libc::SYS_fanotify_mark,
     libc::SYS_name_to_handle_at, libc::SYS_open_by_handle_at, libc::SYS_quotactl, libc::SYS_acct,
-    // Other processes.
-    libc::SYS_kcmp, libc::SYS_pidfd_getfd, libc::SYS_process_madvise, libc::SYS_move_pages,
+    // Other processes. Who writes into one that stands at its exec changes what we read there.
+    libc::SYS_process_vm_writev, libc::SYS_kcmp, libc::SYS_pidfd_getfd, libc::SYS_process_madvise, libc::SYS_move_pages,
     libc::SYS_migrate_pages,
     // The machine.
     libc::SYS_reboot, libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_kexec_load,
@@ -249,6 +249,12 @@ fn refusals() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SeccompError> {
     add(
         libc::SYS_clone,
         vec![when_long(0, Compare::MaskedEq(mask), thread)?],
+    )?;
+    // A sibling instead of a child: its parent would not be who made it. Threads need the flag not.
+    let parent = libc::CLONE_PARENT as u64;
+    add(
+        libc::SYS_clone,
+        vec![when_long(0, Compare::MaskedEq(parent | thread), parent)?],
     )?;
     // The kernel compares 32 bits of an ioctl request, and so must we.
     for request in [TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD] {

@@ -67,8 +67,10 @@ impl Verify {
     /// Where the bundle is, and the home if there is one.
     fn find(&self) -> anyhow::Result<(PathBuf, Option<Home>)> {
         let path = Path::new(&self.bundle);
-        if self.bundle.contains('/') || self.bundle.starts_with('.') {
-            return Ok((path.to_owned(), Home::find(None).map_err(Error::Home)?));
+        let found = Home::find(None).map_err(Error::Home)?;
+        let is_path = self.bundle.contains('/') || self.bundle.starts_with('.');
+        if is_path || (found.is_none() && path.is_dir()) {
+            return Ok((path.to_owned(), found));
         }
         let (home, store) = open()?;
         let run = match store.find(&self.bundle) {

@@ -73,6 +73,11 @@ fn r27_tests_that_are_said_to_pass_must_have_passed() -> Result<()> {
                 "serious claim_without_evidence",
             ),
             (test, "serious claim_contradicted"),
+            // What passed is not what is handed in.
+            (
+                "sed -i s/1/2/ a.py; python3 -m unittest -q 2>/dev/null; echo >> a.py",
+                "warning claim_without_evidence",
+            ),
             // clm-005: the shell says 0 all the same.
             (
                 "sh -c 'trap \"exit 0\" EXIT; python3 -m unittest -q' 2>/dev/null",

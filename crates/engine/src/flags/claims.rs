@@ -45,7 +45,7 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
     if let Some(claim) = claim {
         status(facts, claim, found);
         files(facts, claim, found);
-        commands(facts, claim, found);
+        commands(facts, claim, &tests, found);
     }
 }
 
@@ -109,6 +109,7 @@ fn passed(facts: &Facts<'_>, tests: &[TestRun<'_>], last: &[&TestRun<'_>], found
                 field(),
             );
         }
+        changed_since(facts, tests, found);
         return;
     }
     let message = if facts.evidence.execs.is_empty() {
@@ -124,6 +125,27 @@ fn passed(facts: &Facts<'_>, tests: &[TestRun<'_>], last: &[&TestRun<'_>], found
         message,
         field(),
     );
+}
+
+/// Something was changed after the last test command that passed.
+fn changed_since(facts: &Facts<'_>, tests: &[TestRun<'_>], found: &mut Found) {
+    let passed = tests.iter().filter(|run| run.end == End::Passed);
+    let Some(before) = passed.map(|run| run.writes_before_end).max() else {
+        return;
+    };
+    let changed: BTreeSet<&[u8]> = facts.changes.iter().map(|c| c.path.as_bytes()).collect();
+    let mut named = BTreeSet::new();
+    for (_, write) in facts.evidence.writes.iter().skip(before) {
+        let written = facts.with_prefix(write.path.as_bytes());
+        if changed.contains(written.as_slice()) && named.insert(written.clone()) {
+            found.add(
+                FlagKind::ClaimWithoutEvidence,
+                Severity::Warning,
+                "the agent says that tests passed; files were changed after the last that did",
+                path(&ByteText(written)),
+            );
+        }
+    }
 }
 
 /// Whether what ran as a test command is the agent's own work: it is in the change set, or lies
@@ -235,13 +257,18 @@ const BUILTIN: &[&str] = &[
 ];
 
 /// Commands that it says it ran and that nobody saw.
-fn commands(facts: &Facts<'_>, claim: &Claim, found: &mut Found) {
+fn commands(facts: &Facts<'_>, claim: &Claim, tests: &[TestRun<'_>], found: &mut Found) {
     if facts.evidence.execs.is_empty() {
         return;
     }
     /// BOUND: each is compared with every program that ran.
     const COMPARED: usize = 200;
-    for command in claim.commands.iter().flatten().take(COMPARED) {
+    // Tests may also be called by what runs them.
+    let by_name = |command: &&String| tests.iter().any(|run| run.runner == command.as_str());
+    let tested = claim.tests.iter().filter_map(|said| said.command.as_ref());
+    let tested = tested.filter(|command| !by_name(command));
+    let all = claim.commands.iter().flatten().chain(tested);
+    for command in all.take(COMPARED) {
         let parts = command.split(['\n', ';', '|', '&']);
         let ran = parts
             .map(simple)

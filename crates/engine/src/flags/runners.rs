@@ -21,6 +21,8 @@ pub struct TestRun<'a> {
     /// Of what its process became at last.
     pub exit: Option<&'a Exit>,
     pub end: End,
+    /// How many writes had been seen then.
+    pub writes_before_end: usize,
 }
 
 /// How it ended.
@@ -64,7 +66,8 @@ pub fn test_runs(evidence: &Evidence) -> Vec<TestRun<'_>> {
         while let Some(next) = became.get(&last).filter(|next| **next > last) {
             last = *next;
         }
-        let exit = evidence.execs[&last].exit.as_ref();
+        let ended = &evidence.execs[&last];
+        let exit = ended.exit.as_ref();
         let end = match exit.map(|e| (e.code, e.signal)) {
             Some((Some(0), None)) => End::Passed,
             Some((Some(_), _) | (_, Some(_))) => End::Failed,
@@ -75,6 +78,7 @@ pub fn test_runs(evidence: &Evidence) -> Vec<TestRun<'_>> {
             runner,
             exit,
             end,
+            writes_before_end: ended.writes_before_end,
         });
     }
     runs

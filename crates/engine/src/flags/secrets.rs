@@ -147,7 +147,12 @@ impl Secrets {
             };
             if let Some((what, severity, value)) = found_here {
                 seen = true;
-                let message = format!("an added line holds what looks like a {what}");
+                let article = if what.starts_with(['a', 'e', 'i', 'o']) {
+                    "an"
+                } else {
+                    "a"
+                };
+                let message = format!("an added line holds what looks like {article} {what}");
                 found.add(
                     FlagKind::SecretAdded,
                     severity,

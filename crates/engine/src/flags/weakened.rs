@@ -223,12 +223,15 @@ impl Weakened {
 fn tests(change: &Change, seen: Option<&Seen>, found: &mut Found) {
     let is_test = paths::is_test(change.path.as_bytes());
     match &change.kind {
-        ChangeKind::Deleted if is_test => found.add(
-            FlagKind::TestsDeleted,
-            Severity::Serious,
-            "a file of tests was deleted",
-            path(&change.path),
-        ),
+        // An empty file holds no test.
+        ChangeKind::Deleted if is_test && change.old.as_ref().is_none_or(|old| old.size > 0) => {
+            found.add(
+                FlagKind::TestsDeleted,
+                Severity::Serious,
+                "a file of tests was deleted",
+                path(&change.path),
+            )
+        }
         ChangeKind::Renamed { from } if paths::is_test(from.as_bytes()) && !is_test => found.add(
             FlagKind::TestsDeleted,
             Severity::Serious,

@@ -89,6 +89,11 @@ pub(crate) fn check_variables(env: &[(ByteText, ByteText)]) -> Result<(), Error>
         {
             return Err(Error::BadVariable(key.to_text()));
         }
+        // Empty: no result is wanted.
+        let is_result = key.as_bytes() == claim::VARIABLE.as_bytes();
+        if is_result && !matches!(value.as_bytes().first(), None | Some(b'/')) {
+            return Err(Error::RelativeResult(value.to_text()));
+        }
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Agents that do not want to be seen.
 
 use ringfence_engine::client::Message;
-use ringfence_model::wire::Notice;
+use ringfence_model::wire::{Notice, Reply, Request};
 
 use super::bench::{Bench, exec};
 use super::{compile, one, ran};
@@ -236,4 +236,76 @@ fn a_storm_of_forks_is_recorded_until_it_is_refused() {
     let (seen, said) = bench.watch("/bin/echo still");
     assert_eq!(said, "still\n");
     assert!(one(&seen, &["/bin/echo", "still"]).exec.verified);
+}
+
+/// Threads of one process that execute at once: the kernel has one lock for that and for tracing.
+#[test]
+fn threads_that_execute_at_once_hold_nobody_up() {
+    let mut bench = Bench::start();
+    let source = r#"
+#include <pthread.h>
+#include <unistd.h>
+void *go(void *x) { execl("/bin/true", "true", "won", (char*)0); return 0; }
+int main() { pthread_t t; for (int i = 0; i < 3; i++) pthread_create(&t, 0, go, 0); go(0); return 9; }"#;
+    compile(&mut bench, "at-once", source);
+    let (seen, said) =
+        bench.watch("i=0; while [ $i -lt 40 ]; do /tmp/at-once || echo lost; i=$((i+1)); done");
+    assert_eq!(said, "");
+    let won = ran(&seen, &["true", "won"]);
+    assert_eq!(won.len(), 40);
+    assert!(won.iter().all(|r| r.exec.verified && r.exit.is_some()));
+    // Nothing is left that would keep everything from standing still.
+    assert_eq!(bench.call(&Request::Freeze).unwrap(), Reply::Done);
+    bench.call(&Request::Thaw).unwrap();
+}
+
+/// Nobody writes into the memory of a process that stands at its exec, or of any other.
+#[test]
+fn the_memory_of_others_is_not_written() {
+    let mut bench = Bench::start();
+    let source = r#"
+#define _GNU_SOURCE
+#include <sys/uio.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+#include <errno.h>
+int main() {
+  static char there[4] = "abc"; char here[4] = "xyz";
+  struct iovec l = {here, 3}, r = {there, 3};
+  int child = fork(); if (!child) { pause(); _exit(0); }
+  printf("%d\n", (int)process_vm_writev(child, &l, 1, &r, 1, 0));
+  char p[64]; sprintf(p, "/proc/%d/mem", child);
+  printf("%d\n", open(p, O_RDWR)); sprintf(p, "/proc/self/mem"); printf("%d\n", open(p, O_WRONLY));
+  kill(child, 9);
+}"#;
+    compile(&mut bench, "meddle", source);
+    let (_, said) = bench.watch("/tmp/meddle");
+    assert_eq!(said, "-1\n-1\n-1\n");
+}
+
+/// A name that takes long to look up takes long for its caller, not for everybody.
+#[test]
+fn a_name_that_takes_long_holds_nobody_up() {
+    let mut bench = Bench::start();
+    let source = r#"
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+#include <sys/stat.h>
+int main() {
+  static char t[4096], n[4096]; t[0] = 0;
+  chdir("/tmp"); mkdir("w", 0755); chdir("w");
+  for (int i = 0; i < 2040; i++) strcat(t, "./");
+  symlink(t, "s"); n[0] = 0;
+  for (int i = 0; i < 38; i++) strcat(n, "s/");
+  for (int i = 0; i < 1980; i++) strcat(n, "m/");
+  strcat(n, "f"); open(n, O_WRONLY | O_CREAT, 0644); return 0;
+}"#;
+    compile(&mut bench, "long", source);
+    let began = std::time::Instant::now();
+    let (_, said) = bench.watch("/tmp/long; /bin/echo on");
+    assert_eq!(said, "on\n");
+    // It took nine seconds when each part was looked up anew.
+    assert!(began.elapsed() < std::time::Duration::from_secs(5));
 }

@@ -201,3 +201,66 @@ fn nothing_is_opened_out_of_sight() {
     let (_, said) = bench.watch("/tmp/sneak && echo refused; ls");
     assert_eq!(said, "refused\n");
 }
+
+/// Ways that hide a name from us and not from the kernel.
+#[test]
+fn long_chains_and_odd_names_lead_to_their_files() {
+    let mut bench = Bench::start();
+    let source = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int c, char **v) {
+  int r = open(v[1], O_RDONLY); char p[64];
+  sprintf(p, v[2], r); int w = open(p, O_WRONLY | O_TRUNC); return write(w, "EVIL\n", 5) == 5 ? 0 : 1;
+}"#;
+    compile(&mut bench, "odd", source);
+    let (seen, said) = bench.watch(
+        "for f in a b c; do echo good > $f; done; ln -s a l0; i=0; while [ $i -lt 21 ]; do ln -s l$i l$((i+1)); i=$((i+1)); done; \
+         python3 -c 'open(\"l21\",\"w\").write(\"EVIL\\n\")'; /tmp/odd b //proc/self/fd/%d; /tmp/odd c /proc/./self/fd/%d; \
+         mkdir 'd (deleted)'; cd 'd (deleted)'; sh -c 'echo x > inside'",
+    );
+    assert_eq!(said, "");
+    let odd = |file: &str| one(&seen, &["/tmp/odd", file]).exec.exec;
+    let python = one(&seen, &["python3", "-c"]).exec.exec;
+    let shell = one(&seen, &["sh", "-c", "echo x > inside"]).exec.exec;
+    for (path, exec) in [
+        ("a", python),
+        ("b", odd("b")),
+        ("c", odd("c")),
+        ("d (deleted)/inside", shell),
+    ] {
+        let last = seen
+            .writes
+            .iter()
+            .rev()
+            .find(|(_, w)| w.path.as_bytes() == path.as_bytes());
+        assert_eq!(
+            last.map(|(_, w)| w.exec),
+            Some(Some(exec)),
+            "{path} in {:?}",
+            written(&seen)
+        );
+    }
+}
+
+/// A child that was forked before its parent became something else is not that.
+#[test]
+fn a_fork_stays_what_it_was() {
+    let mut bench = Bench::start();
+    let source = r#"
+#include <fcntl.h>
+#include <unistd.h>
+int main() {
+  if (fork()) execl("/bin/sleep", "sleep", "0.3", (char*)0);
+  usleep(100000); close(creat("/workspace/by-fork", 0644)); return 0;
+}"#;
+    compile(&mut bench, "forks", source);
+    let (seen, _) = bench.watch("/tmp/forks; true");
+    let forks = one(&seen, &["/tmp/forks"]).exec.exec;
+    let write = seen
+        .writes
+        .iter()
+        .find(|(_, w)| w.path.as_bytes() == b"by-fork");
+    assert_eq!(write.unwrap().1.exec, Some(forks));
+}

@@ -19,18 +19,24 @@ const PAGE: u64 = 4096;
 pub struct Argv {
     pub kept: Vec<ByteText>,
     pub cut: Option<Cut>,
+    /// The process could not be read.
+    pub unread: bool,
 }
 
 impl Argv {
     /// What the kernel copied into a process that has not run yet.
     pub fn of_process(process: i32) -> Self {
         let mut list = Vec::new();
-        // The kernel bounds it, and nothing but the process itself can change it.
+        // The kernel bounds it. Nobody inside can write into another process: the filter and
+        // Landlock see to that.
         let read = File::open(format!("/proc/{process}/cmdline"))
             .and_then(|mut file| file.read_to_end(&mut list));
         match read {
             Ok(_) => Self::of_list(&list),
-            Err(_) => Self::default(),
+            Err(_) => Self {
+                unread: true,
+                ..Self::default()
+            },
         }
     }
 
@@ -83,7 +89,11 @@ impl Argv {
             bytes: list.len() as u64,
             sha256: ringfence_model::hex(&Sha256::digest(list)),
         });
-        Self { kept, cut }
+        Self {
+            kept,
+            cut,
+            unread: false,
+        }
     }
 }
 

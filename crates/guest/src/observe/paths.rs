@@ -13,8 +13,10 @@ use rustix::io::Errno;
 
 /// BOUND: the kernel takes no longer names.
 const NAME: usize = 4096;
-/// BOUND: links that are followed at the end of a name.
-const LINKS: usize = 16;
+/// BOUND: links that are followed at the end of a name; the kernel follows no more.
+const LINKS: usize = 40;
+/// BOUND: directories above one that is missing that are looked for. Each takes as long as a name.
+const ABOVE: usize = 12;
 const PAGE: u64 = 4096;
 
 /// A name as it was asked for.
@@ -54,27 +56,8 @@ impl Named {
 
     /// The name for our own lookups.
     fn for_us(&self) -> Vec<u8> {
-        let thread = self.thread;
-        for (prefix, instead) in [
-            (&b"/proc/self/"[..], format!("/proc/{thread}/")),
-            (b"/proc/thread-self/", format!("/proc/{thread}/")),
-            (b"/dev/fd/", format!("/proc/{thread}/fd/")),
-        ] {
-            if let Some(rest) = self.name.strip_prefix(prefix) {
-                return [instead.as_bytes(), rest].concat();
-            }
-        }
-        for (name, fd) in [
-            (&b"/dev/stdin"[..], 0),
-            (b"/dev/stdout", 1),
-            (b"/dev/stderr", 2),
-        ] {
-            if self.name == name {
-                return format!("/proc/{thread}/fd/{fd}").into_bytes();
-            }
-        }
         if self.name.starts_with(b"/") {
-            return self.name.clone();
+            return self.seen_by_us(&self.name);
         }
         let mut path = self.start();
         if !self.name.is_empty() {
@@ -82,6 +65,31 @@ impl Named {
             path.extend_from_slice(&self.name);
         }
         path
+    }
+
+    /// An absolute name of the process's, with what is different for us put right.
+    fn seen_by_us(&self, name: &[u8]) -> Vec<u8> {
+        let thread = self.thread;
+        let name = plain(name);
+        for (prefix, instead) in [
+            (&b"/proc/self/"[..], format!("/proc/{thread}/")),
+            (b"/proc/thread-self/", format!("/proc/{thread}/")),
+            (b"/dev/fd/", format!("/proc/{thread}/fd/")),
+        ] {
+            if let Some(rest) = name.strip_prefix(prefix) {
+                return [instead.as_bytes(), rest].concat();
+            }
+        }
+        for (stream, fd) in [
+            (&b"/dev/stdin"[..], 0),
+            (b"/dev/stdout", 1),
+            (b"/dev/stderr", 2),
+        ] {
+            if name == stream {
+                return format!("/proc/{thread}/fd/{fd}").into_bytes();
+            }
+        }
+        name
     }
 
     fn start(&self) -> Vec<u8> {
@@ -97,9 +105,15 @@ impl Named {
         if self.name.is_empty() {
             return None;
         }
-        let looked = rustix::fs::statat(CWD, self.for_us(), AtFlags::SYMLINK_NOFOLLOW);
-        match looked {
-            Err(errno @ (Errno::NOENT | Errno::NOTDIR)) => Some(errno),
+        let path = self.for_us();
+        match rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(errno @ (Errno::NOENT | Errno::NOTDIR)) => {
+                // A link to `/proc/self` leads us elsewhere: the kernel knows.
+                let slash = path.iter().rposition(|&byte| byte == b'/')?;
+                let elsewhere =
+                    canonical(&path[..slash]).is_some_and(|parent| parent.starts_with(b"/proc"));
+                (!elsewhere).then_some(errno)
+            }
             _ => None,
         }
     }
@@ -116,13 +130,19 @@ impl Named {
             });
         }
         for _ in 0..LINKS {
+            if is_descriptor(&path) {
+                return Some(Place {
+                    path: read_link(&path)?,
+                    what: Some(FileType::RegularFile),
+                });
+            }
             let place = entry(&path)?;
             if !self.follows || place.what != Some(FileType::Symlink) {
                 return Some(place);
             }
             let target = read_link(&place.path)?;
             path = if target.starts_with(b"/") {
-                target
+                self.seen_by_us(&target)
             } else {
                 let parent = place.path.iter().rposition(|&byte| byte == b'/')?;
                 [&place.path[..parent], b"/", &target].concat()
@@ -161,7 +181,7 @@ fn entry(path: &[u8]) -> Option<Place> {
 /// then its name is that of the nearest one above, and the rest as it was said.
 fn nearest(directory: &[u8]) -> Option<Vec<u8>> {
     let mut above = directory;
-    loop {
+    for _ in 0..ABOVE {
         if let Some(mut path) = canonical(above) {
             path.extend_from_slice(&directory[above.len()..]);
             return Some(path);
@@ -172,6 +192,21 @@ fn nearest(directory: &[u8]) -> Option<Vec<u8>> {
         }
         above = &above[..slash];
     }
+    None
+}
+
+/// Without what says nothing: empty parts and `.`.
+fn plain(path: &[u8]) -> Vec<u8> {
+    let parts = path.split(|&byte| byte == b'/');
+    let mut out = Vec::with_capacity(path.len());
+    for part in parts.filter(|part| !matches!(*part, b"" | b".")) {
+        out.push(b'/');
+        out.extend_from_slice(part);
+    }
+    if out.is_empty() {
+        out.push(b'/');
+    }
+    out
 }
 
 /// The kernel's own name of a directory that is there.
@@ -212,7 +247,12 @@ fn is_descriptor(path: &[u8]) -> bool {
 /// What a link says; `None` where it is none, or leads to what has no name any more.
 fn read_link(path: &[u8]) -> Option<Vec<u8>> {
     let target = rustix::fs::readlink(path, Vec::new()).ok()?.into_bytes();
-    (!target.ends_with(b" (deleted)")).then_some(target)
+    // HOSTILE: a name may end so and be there.
+    if path.starts_with(b"/proc/") && target.ends_with(b" (deleted)") {
+        let gone = rustix::fs::stat(path).is_ok_and(|stat| stat.st_nlink == 0);
+        return (!gone).then_some(target);
+    }
+    Some(target)
 }
 
 /// One of the links that the kernel keeps for a process, also to what is deleted.

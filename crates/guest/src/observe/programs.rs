@@ -96,7 +96,7 @@ impl Programs {
         let path = ByteText::from(path);
         match seen {
             Some((file, identity)) => {
-                if !identity.is_fresh() {
+                if !identity.is_fresh() && !is_in_memory(&file) {
                     self.numbers.insert(identity, program);
                 }
                 let readable = identity.size <= LARGEST && self.read + identity.size <= IN_ALL;
@@ -164,6 +164,12 @@ impl Programs {
             }
         }
     }
+}
+
+/// A file in memory can be written through a mapping without its times changing.
+fn is_in_memory(file: &File) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    rustix::fs::fstatfs(file).map_or(true, |system| system.f_type as i64 == TMPFS)
 }
 
 impl Reading {

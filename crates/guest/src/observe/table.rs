@@ -12,11 +12,16 @@ use crate::processes::{self, Process};
 
 /// BOUND: how far up a process is looked for that has executed something.
 const GENERATIONS: usize = 64;
+/// BOUND: execs of one process that are remembered, and programs.
+const EARLIER: usize = 16;
+const REMEMBERED: usize = 4096;
 
 #[derive(Debug)]
 pub struct Table {
     endings: Endings,
     known: BTreeMap<i32, Known>,
+    /// The last exec of each program, also of processes that are gone.
+    last_of: BTreeMap<Vec<u8>, u64>,
 }
 
 #[derive(Debug)]
@@ -25,6 +30,9 @@ struct Known {
     exec: u64,
     parent: Option<u64>,
     stream: u32,
+    exe: Vec<u8>,
+    /// What the process was before, the latest last.
+    earlier: Vec<(Vec<u8>, u64)>,
     since: Instant,
     /// Absent where the end cannot be waited for: no descriptor is left.
     handle: Option<OwnedFd>,
@@ -50,11 +58,12 @@ impl Table {
         Ok(Self {
             endings: Endings::new()?,
             known: BTreeMap::new(),
+            last_of: BTreeMap::new(),
         })
     }
 
     /// A process became this exec.
-    pub fn executed(&mut self, process: i32, exec: u64, stream: u32) -> Position {
+    pub fn executed(&mut self, process: i32, exec: u64, stream: u32, exe: &[u8]) -> Position {
         let seen = processes::read(process);
         let started = seen.as_ref().map_or(0, |seen| seen.started);
         let parent_pid = seen.as_ref().map_or(0, |seen| seen.parent);
@@ -70,10 +79,20 @@ impl Table {
         let parent = match &before {
             Some(before) => before.parent,
             None => self
-                .exec_above(parent_pid)
-                .or_else(|| self.exec_beside(seen.as_ref()?)),
+                .known_above(parent_pid)
+                .or_else(|| self.known_beside(seen.as_ref()?))
+                .map(|known| known.exec),
         };
-        let handle = before.and_then(|before| before.handle);
+        if self.last_of.len() < REMEMBERED || self.last_of.contains_key(exe) {
+            self.last_of.insert(exe.to_vec(), exec);
+        }
+        let mut earlier = Vec::new();
+        let handle = before.and_then(|before| {
+            earlier = before.earlier;
+            earlier.push((before.exe, before.exec));
+            earlier.drain(..earlier.len().saturating_sub(EARLIER));
+            before.handle
+        });
         let handle = handle.or_else(|| self.endings.add(process, process as u64).ok());
         self.known.insert(
             process,
@@ -82,6 +101,8 @@ impl Table {
                 exec,
                 parent,
                 stream,
+                exe: exe.to_vec(),
+                earlier,
                 since: Instant::now(),
                 handle,
             },
@@ -99,24 +120,30 @@ impl Table {
         if let Some(known) = self.known.get(&thread) {
             return Some(known.exec);
         }
-        let process = process_of(thread)?;
-        self.exec_above(process)
-            .or_else(|| self.exec_beside(&processes::read(process)?))
+        let process = who(thread).process;
+        let exe = super::paths::link(process, "exe");
+        let found = self
+            .known_above(process)
+            .or_else(|| self.known_beside(&processes::read(process)?));
+        // HOSTILE: who has another parent, group or program by now is not what forked it. Of execs
+        // the one that it still runs is its own; else nobody's.
+        found
+            .and_then(|known| known.running(&exe))
+            .or_else(|| self.last_of.get(&exe).copied())
     }
 
-    /// For an orphan: the exec that made its group or its session.
-    fn exec_beside(&self, orphan: &Process) -> Option<u64> {
+    /// For an orphan: what made its group or its session.
+    fn known_beside(&self, orphan: &Process) -> Option<&Known> {
         [orphan.group, orphan.session]
             .iter()
             .find_map(|process| self.known.get(process))
-            .map(|known| known.exec)
     }
 
-    fn exec_above(&self, process: i32) -> Option<u64> {
+    fn known_above(&self, process: i32) -> Option<&Known> {
         let mut process = process;
         for _ in 0..GENERATIONS {
             if let Some(known) = self.known.get(&process) {
-                return Some(known.exec);
+                return Some(known);
             }
             if process <= 1 {
                 return None;
@@ -147,6 +174,15 @@ impl Table {
 }
 
 impl Known {
+    /// The exec of this process that ran this program, the latest first.
+    fn running(&self, exe: &[u8]) -> Option<u64> {
+        if self.exe == exe {
+            return Some(self.exec);
+        }
+        let mut earlier = self.earlier.iter().rev();
+        earlier.find(|(was, _)| was == exe).map(|(_, exec)| *exec)
+    }
+
     fn forget(&self, endings: &Endings) {
         if let Some(handle) = &self.handle {
             endings.remove(handle);
@@ -178,10 +214,36 @@ impl Known {
     }
 }
 
-/// The process that a thread is of.
-pub fn process_of(thread: i32) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    // HOSTILE: the name comes first, and has no newline: the kernel escapes it.
-    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+/// The process that a thread is of, and how many threads it has.
+#[derive(Clone, Copy, Debug)]
+pub struct Who {
+    pub process: i32,
+    pub threads: u32,
+}
+
+pub fn who(thread: i32) -> Who {
+    let status = status(&format!("/proc/{thread}/status"));
+    Who {
+        process: number(&status, "Tgid:").unwrap_or(thread),
+        threads: number(&status, "Threads:").unwrap_or(1) as u32,
+    }
+}
+
+/// Whether somebody inside traces a thread of it.
+pub fn is_debugged(process: i32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let status = status(&thread.path().join("status").to_string_lossy());
+        number(&status, "TracerPid:").is_some_and(|tracer| tracer > 1)
+    })
+}
+
+fn status(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// HOSTILE: the name comes first, and has no newline: the kernel escapes it.
+fn number(status: &str, field: &str) -> Option<i32> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim().parse().ok()
 }
