@@ -66,6 +66,8 @@ pub struct Facts<'a> {
     pub prefix: &'a [u8],
     /// A text of the host that no sandbox can read.
     pub canary: Option<&'a [u8]>,
+    /// What changed without an observed write that explains it.
+    pub unexplained: &'a [ByteText],
 }
 
 /// Rules that look at everything at once.

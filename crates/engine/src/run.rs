@@ -182,6 +182,7 @@ pub fn run(
         patch: &packing.path(PATCH),
         evidence: &evidence,
         claimed: &claimed,
+        attribution: &attribution,
         succeeded: attended.outcome == Outcome::Exited && attended.code == Some(0),
     };
     let review = review::review(home, store, &left)?;

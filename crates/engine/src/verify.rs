@@ -356,7 +356,7 @@ impl Found {
             Answer::Fails(why) => drop(self.note::<()>("base", Err(why), |()| String::new())),
             // Who names a base wants it checked.
             Answer::Unknown(why) if request.base.is_some() => {
-                drop(self.note::<()>("base", Err(why), |()| String::new()));
+                let _ = self.note::<()>("base", Err(why), |()| String::new());
             }
             Answer::Unknown(why) => self.skip("base", &why),
         }

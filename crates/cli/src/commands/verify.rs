@@ -23,7 +23,7 @@ use crate::text::{clean, clean_json};
 ///
 /// The exit code is 0 if everything that could be checked holds and the signer is trusted, 1 if
 /// something does not hold, and 3 if all holds but the signer is not trusted. What could not be
-/// checked because the base is not here is said and is no failure.
+/// checked because the base is not here is said and is no failure, unless `--base` named one.
 #[derive(Debug, Args)]
 pub struct Verify {
     /// A run (id, its beginning, name, or `last`), or the directory of a bundle

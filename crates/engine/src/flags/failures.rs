@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ringfence_model::ByteText;
 use ringfence_model::flag::{FlagKind, Severity};
 
-use super::{Facts, Found, exec};
+use super::{Facts, Found, exec, path};
 use crate::evidence::Ran;
 
 /// BOUND: twice may be a second try.
@@ -70,6 +70,14 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
                 exec(ran, None),
             );
         }
+    }
+    for unexplained in facts.unexplained {
+        found.add(
+            FlagKind::EvidenceIncomplete,
+            Severity::Serious,
+            "something changed, and no write that was observed explains it",
+            path(unexplained),
+        );
     }
     for runs in failed.values().filter(|runs| runs.len() >= TIMES) {
         let last = runs[runs.len() - 1];
@@ -140,6 +148,13 @@ mod tests {
             ..World::default()
         };
         assert_eq!(world.kinds(&[]), ["warning unverified_exec"]);
+        world.unexplained.push("src/a.rs".into());
+        let kinds = world.kinds(&[]);
+        assert!(
+            kinds.contains(&"serious evidence_incomplete".to_owned()),
+            "{kinds:?}"
+        );
+        world.unexplained.clear();
         world.evidence = evidence(&[Run::new("cc")]);
         assert_eq!(world.kinds(&[]), [""; 0]);
     }

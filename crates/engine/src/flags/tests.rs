@@ -164,6 +164,7 @@ pub struct World {
     pub known: Known,
     pub prefix: Vec<u8>,
     pub canary: Option<Vec<u8>>,
+    pub unexplained: Vec<ByteText>,
 }
 
 impl Default for World {
@@ -179,6 +180,7 @@ impl Default for World {
             known: Known::default(),
             prefix: Vec::new(),
             canary: None,
+            unexplained: Vec::new(),
         }
     }
 }
@@ -213,6 +215,7 @@ impl World {
             inside: b"/workspace",
             prefix: &self.prefix,
             canary: self.canary.as_deref(),
+            unexplained: &self.unexplained,
         };
         let count = |sign: &str| lines.iter().filter(|line| line.starts_with(sign)).count();
         let patch = format!(

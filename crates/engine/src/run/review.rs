@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
+use ringfence_model::attribution::Attribution;
 use ringfence_model::changes::ChangeSet;
 
 use super::claim::Claimed;
@@ -25,6 +26,7 @@ pub(super) struct Left<'a> {
     pub patch: &'a Path,
     pub evidence: &'a Evidence,
     pub claimed: &'a Claimed,
+    pub attribution: &'a Attribution,
     /// The command exited by itself, with 0.
     pub succeeded: bool,
 }
@@ -45,6 +47,7 @@ pub(super) fn review(home: &Home, store: &Store, left: &Left<'_>) -> Result<Revi
         inside: super::path_bytes(&left.workspace.spec().inside),
         prefix: &left.sources.prefix,
         canary: canary.as_deref().map(str::as_bytes),
+        unexplained: &left.attribution.unexplained,
     };
     let read = |source| Error::ReadFile {
         path: left.patch.to_owned(),

@@ -169,7 +169,7 @@ impl Programs {
 /// A file in memory can be written through a mapping without its times changing.
 fn is_in_memory(file: &File) -> bool {
     const TMPFS: i64 = 0x0102_1994;
-    rustix::fs::fstatfs(file).map_or(true, |system| system.f_type as i64 == TMPFS)
+    rustix::fs::fstatfs(file).map_or(true, |system| system.f_type == TMPFS)
 }
 
 impl Reading {
