@@ -90,7 +90,7 @@ impl<'a> Packing<'a> {
 
     /// The journal, which is there from the beginning.
     pub(crate) fn journal(&self) -> Result<JournalFile, Error> {
-        Ok(JournalFile::create(&self.directory.join(JOURNAL))?)
+        Ok(JournalFile::create(&self.path(JOURNAL))?)
     }
 
     /// Renders the patch, and tells who made what is in it.
@@ -100,44 +100,35 @@ impl<'a> Packing<'a> {
         set: &ChangeSet,
         evidence: &Evidence,
     ) -> Result<(Patch, Attribution), Error> {
-        let path = self.directory.join(PATCH);
-        self.render(sources, set, evidence).inspect_err(|_| {
-            // Half a patch is none, and its room is needed to say so.
-            let _ = fs::remove_file(&path);
-        })
-    }
-
-    fn render(
-        &self,
-        sources: &Sources,
-        set: &ChangeSet,
-        evidence: &Evidence,
-    ) -> Result<(Patch, Attribution), Error> {
-        let path = self.directory.join(PATCH);
-        let fail = |source| Error::WriteFile {
-            path: path.clone(),
-            source,
+        let path = self.path(PATCH);
+        let render = || -> Result<(Patch, Attribution), Error> {
+            let fail = |source| Error::WriteFile {
+                path: path.clone(),
+                source,
+            };
+            let file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)
+                .map_err(fail)?;
+            let mut out = Hashing {
+                out: io::BufWriter::new(file),
+                hash: Sha256::new(),
+            };
+            let (stats, attribution) = attribution::render(sources, set, evidence, &mut out)?;
+            within_bound(PATCH, stats.bytes)?;
+            out.flush().map_err(fail)?;
+            let file = out.out.into_inner();
+            let patch = Patch {
+                file: file.map_err(|error| fail(error.into_error()))?,
+                sha256: ringfence_model::hex(&out.hash.finalize()),
+                stats,
+            };
+            Ok((patch, attribution))
         };
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(fail)?;
-        let mut out = Hashing {
-            out: io::BufWriter::new(file),
-            hash: Sha256::new(),
-        };
-        let (stats, attribution) = attribution::render(sources, set, evidence, &mut out)?;
-        within_bound(PATCH, stats.bytes)?;
-        out.flush().map_err(fail)?;
-        let file = out.out.into_inner();
-        let patch = Patch {
-            file: file.map_err(|error| fail(error.into_error()))?,
-            sha256: ringfence_model::hex(&out.hash.finalize()),
-            stats,
-        };
-        Ok((patch, attribution))
+        // Half a patch is none, and its room is needed to say so.
+        render().inspect_err(|_| drop(fs::remove_file(&path)))
     }
 
     /// Writes what is missing, and makes the bundle appear. The journal is complete.

@@ -122,15 +122,19 @@ impl JournalFile {
                 source: errno.into(),
             }
         })?;
-        Ok(Self {
+        Ok(Self::in_file(path, File::from(fd)))
+    }
+
+    fn in_file(path: &Path, file: File) -> Self {
+        Self {
             path: path.to_owned(),
-            file: File::from(fd),
+            file,
             chain: Chain::default(),
             buffer: Vec::new(),
             length: 0,
             state: State::Whole,
             name: Name::New,
-        })
+        }
     }
 
     /// Adds an event, at the time that it is now.
@@ -313,15 +317,10 @@ mod tests {
 
     #[test]
     fn nothing_follows_a_failed_write() {
-        let mut journal = JournalFile {
-            path: PathBuf::from("/dev/full"),
-            file: File::options().write(true).open("/dev/full").unwrap(),
-            chain: Chain::default(),
-            buffer: Vec::new(),
-            length: 0,
-            state: State::Whole,
-            name: Name::New,
-        };
+        let mut journal = JournalFile::in_file(
+            Path::new("/dev/full"),
+            File::options().write(true).open("/dev/full").unwrap(),
+        );
         journal.append(event("one")).unwrap();
         assert!(matches!(journal.flush(), Err(JournalError::Write { .. })));
         assert!(matches!(
@@ -357,15 +356,10 @@ mod tests {
     fn nothing_follows_a_failed_sync() {
         // A pipe takes lines and cannot be synced.
         let (_reader, writer) = std::io::pipe().unwrap();
-        let mut journal = JournalFile {
-            path: PathBuf::from("pipe"),
-            file: File::from(std::os::fd::OwnedFd::from(writer)),
-            chain: Chain::default(),
-            buffer: Vec::new(),
-            length: 0,
-            state: State::Whole,
-            name: Name::New,
-        };
+        let mut journal = JournalFile::in_file(
+            Path::new("pipe"),
+            File::from(std::os::fd::OwnedFd::from(writer)),
+        );
         journal.append(event("one")).unwrap();
         assert!(matches!(journal.sync(), Err(JournalError::Sync { .. })));
         for refused in [journal.append(event("two")), journal.sync()] {

@@ -4,6 +4,8 @@
 
 #[path = "changes_support/overlay.rs"]
 mod changes_overlay;
+#[path = "shared/program.rs"]
+mod program;
 #[path = "shared/within.rs"]
 mod within;
 
@@ -179,7 +181,7 @@ fn everything_again_without_privileges() {
             continue;
         }
         let copy = dir.path().join(&name);
-        fs::copy(&path, &copy).unwrap();
+        program::copy(&path, &copy);
         let mut command = Command::new("setpriv");
         command
             .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])

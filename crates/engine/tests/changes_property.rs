@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "shared/cases.rs"]
+mod cases;
 #[path = "changes_support/overlay.rs"]
 mod changes_overlay;
 #[path = "shared/within.rs"]
@@ -94,15 +96,8 @@ fn script(steps: &[Work]) -> String {
     out + "true\n"
 }
 
-fn cases() -> u32 {
-    let asked = std::env::var("PROPTEST_CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok());
-    asked.unwrap_or(40)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases::cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_work_round_trips(

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "shared/again.rs"]
+mod again;
 #[path = "layers_support/stack.rs"]
 mod stack;
 #[path = "shared/within.rs"]
@@ -11,7 +13,7 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use ringfence_engine::layers;
-use stack::{Stack, again_without_privileges, seen};
+use stack::{AGAIN, Stack, seen};
 use std::os::fd::AsFd as _;
 use within::within;
 
@@ -255,5 +257,5 @@ proptest! {
 
 #[test]
 fn everything_again() {
-    again_without_privileges();
+    again::as_nobody(AGAIN);
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "shared/again.rs"]
+mod again;
 #[path = "layers_support/stack.rs"]
 mod stack;
 #[path = "shared/within.rs"]
@@ -15,7 +17,7 @@ use std::time::Instant;
 
 use ringfence_engine::layers::{self, Inodes, LayersError};
 use rustix::fs::{Mode, OFlags};
-use stack::{Stack, again_without_privileges, open, seen, sparse};
+use stack::{AGAIN, Stack, open, seen, sparse};
 use within::within;
 
 fn is_root() -> bool {
@@ -395,5 +397,5 @@ fn what_is_closed_below_stays_hidden() {
 
 #[test]
 fn everything_again() {
-    again_without_privileges();
+    again::as_nobody(AGAIN);
 }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "shared/again.rs"]
+mod again;
 #[path = "protocol/bench.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod bench;
@@ -67,5 +69,5 @@ fn compile(bench: &mut Bench, name: &str, source: &str) {
 /// As root the guest is somebody else than the agent; rootless it is not. Both are tested.
 #[test]
 fn everything_again_without_privileges() {
-    bench::again_without_privileges();
+    again::as_nobody("exec \"$0\"");
 }

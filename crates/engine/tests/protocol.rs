@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "shared/again.rs"]
+mod again;
 #[path = "protocol/bench.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod bench;
@@ -419,7 +421,7 @@ fn two_streams_do_not_mix() {
 /// As root the guest is somebody else than the agent; rootless it is not. Both are tested.
 #[test]
 fn everything_again_without_privileges() {
-    bench::again_without_privileges();
+    again::as_nobody("exec \"$0\"");
 }
 
 /// Each clone copies all descriptors: what one start waits for must not be held by another.

@@ -102,8 +102,6 @@ pub struct Exit {
     pub duration_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_us: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub peak_bytes: Option<u64>,
 }
 
 /// Something below the workspace was opened for writing, or its entry changed. The kernel was asked
@@ -142,8 +140,6 @@ pub enum Wrote {
     },
     Symlinked,
     Removed,
-    MadeDirectory,
-    RemovedDirectory,
     /// Its mode was changed, or an attribute, which may be a list of who has access.
     Mode,
     /// A FIFO, socket or device was made.

@@ -136,7 +136,6 @@ fn event(number: u64) -> Event {
             signal: None,
             duration_us: 31_742,
             cpu_us: Some(28_331),
-            peak_bytes: Some(24 << 20),
         }),
     }
 }

@@ -32,8 +32,6 @@ pub(super) enum Did {
     Removed,
     /// What was here went to another name.
     Away,
-    Directory,
-    DirectoryGone,
 }
 
 /// A set of things done.

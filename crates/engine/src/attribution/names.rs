@@ -20,7 +20,7 @@ const CARRIED_NAMES: usize = 1_000_000;
 const SHARED_NAMES: usize = 64;
 
 const ROOT: Name = Name(0);
-const GONE: Deeds = Deeds::of(&[Did::Removed, Did::Away, Did::DirectoryGone]);
+const GONE: Deeds = Deeds::of(&[Did::Removed, Did::Away]);
 
 #[derive(Debug)]
 struct Node {
@@ -126,8 +126,6 @@ impl Names {
             Wrote::Truncated => Did::Truncated,
             Wrote::Symlinked => Did::Symlinked,
             Wrote::Removed => Did::Removed,
-            Wrote::MadeDirectory => Did::Directory,
-            Wrote::RemovedDirectory => Did::DirectoryGone,
             Wrote::Mode => Did::Mode,
             Wrote::MadeNode => Did::Noded,
             Wrote::Renamed { .. } | Wrote::Exchanged { .. } | Wrote::Linked { .. } => return,

@@ -46,7 +46,6 @@ fn exit(exec: u64, code: Option<i32>, signal: Option<i32>) -> Event {
         signal,
         duration_us: 5000,
         cpu_us: None,
-        peak_bytes: None,
     })
 }
 

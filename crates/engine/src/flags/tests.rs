@@ -136,7 +136,6 @@ pub fn evidence_with(runs: &[Run], writes: &[(u64, &str)]) -> Evidence {
                 signal: None,
                 duration_us: 1500,
                 cpu_us: None,
-                peak_bytes: None,
             }));
         }
     }

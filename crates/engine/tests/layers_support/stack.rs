@@ -208,33 +208,8 @@ pub fn seen(view: &OwnedFd) -> BTreeMap<Vec<u8>, (u32, i64, i64, u32, u64)> {
     all
 }
 
-/// Runs this test program again as nobody, with the usual number of descriptors.
-pub fn again_without_privileges() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    fs::set_permissions(dir.path(), open).unwrap();
-    let copy = dir.path().join("tests");
-    // Another process writes the copy: a fork in a neighbouring test would hold ours open, and a
-    // program that is open for writing cannot be executed.
-    let copied = Command::new("cp")
-        .arg(std::env::current_exe().unwrap())
-        .arg(&copy)
-        .status();
-    assert!(copied.unwrap().success());
-    let output = Command::new("setpriv")
-        .args(["--reuid=65533", "--regid=65533", "--clear-groups"])
-        .args(["--inh-caps=-all", "--", "bash", "-c"])
-        .args(["ulimit -n 1024; exec \"$0\" --skip a_hundred_thousand"])
-        .arg(&copy)
-        .env("TMPDIR", dir.path())
-        .current_dir(dir.path())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-}
+/// How these tests run again as nobody: with the usual number of descriptors.
+pub const AGAIN: &str = "ulimit -n 1024; exec \"$0\" --skip a_hundred_thousand";
 
 /// Writes a file with a hole of almost all its size.
 pub fn sparse(path: &Path, size: u64) {

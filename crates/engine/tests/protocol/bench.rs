@@ -49,34 +49,6 @@ pub fn sh(line: &str) -> Exec {
     exec(&["sh", "-c", line])
 }
 
-/// Runs this test program again as nobody.
-pub fn again_without_privileges() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(dir.path(), open).unwrap();
-    let copy = dir.path().join("tests");
-    // Another process writes the copy: a fork in a neighbouring test would hold ours open, and a
-    // program that is open for writing cannot be executed.
-    let copied = std::process::Command::new("cp")
-        .arg(std::env::current_exe().unwrap())
-        .arg(&copy)
-        .status();
-    assert!(copied.unwrap().success());
-    let output = std::process::Command::new("setpriv")
-        .args(["--reuid=65533", "--regid=65533", "--clear-groups"])
-        .args(["--inh-caps=-all", "--"])
-        .arg(&copy)
-        .env("TMPDIR", dir.path())
-        .current_dir(dir.path())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}");
-}
-
 impl Bench {
     pub fn start() -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), None)

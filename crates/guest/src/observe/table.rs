@@ -209,7 +209,6 @@ impl Known {
             signal,
             duration_us: now.duration_since(self.since).as_micros() as u64,
             cpu_us: left.as_ref().map(Process::cpu_us),
-            peak_bytes: None,
         }
     }
 }

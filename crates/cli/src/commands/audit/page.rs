@@ -233,7 +233,6 @@ mod tests {
                 signal: Some(11),
                 duration_us: 1_234_567,
                 cpu_us: None,
-                peak_bytes: None,
             }),
             Event::Exec(Exec {
                 replaces: Some(1),

@@ -175,8 +175,6 @@ pub fn wrote(what: &Wrote) -> (&'static str, String) {
         Wrote::Linked { to } => ("linked", format!(" (to {})", argument(to))),
         Wrote::Symlinked => ("symlink", none),
         Wrote::Removed => ("removed", none),
-        Wrote::MadeDirectory => ("made dir", none),
-        Wrote::RemovedDirectory => ("removed dir", none),
         Wrote::Mode => ("mode", none),
         Wrote::MadeNode => ("made node", none),
     }

@@ -228,8 +228,6 @@ fn wrote() -> impl Strategy<Value = Wrote> {
             Wrote::Truncated,
             Wrote::Symlinked,
             Wrote::Removed,
-            Wrote::MadeDirectory,
-            Wrote::RemovedDirectory,
             Wrote::Mode,
             Wrote::MadeNode,
         ]),
@@ -296,7 +294,6 @@ fn event() -> impl Strategy<Value = Event> {
                 signal,
                 duration_us,
                 cpu_us,
-                peak_bytes: cpu_us,
             })
         ),
         (any::<Option<u64>>(), any::<i32>(), hostile(), wrote()).prop_map(
