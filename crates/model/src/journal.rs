@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use chain::{Chain, ChainError, Lines};
 
 use crate::ByteText;
+use crate::gate::Traffic;
 use crate::limits::{Graded, Limit};
 use crate::observed::{Exec, ExecFailed, Exit, Program, Refused, Write};
 use crate::outcome::{Outcome, RunStatus};
@@ -64,6 +65,10 @@ pub enum Event {
     Write(Write),
     /// Something was not let through.
     Denial(Refused),
+    /// Something asked the gate for the network, and this came of it.
+    Network(Traffic),
+    /// The gate is gone before its sandbox: nothing can be reached any more.
+    GateLost { detail: String },
     /// A bound was met.
     Limit { limit: Limit, detail: String },
     /// The command ended.

@@ -4,6 +4,7 @@
 use grep_matcher::Matcher as _;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use ringfence_model::ByteText;
+use ringfence_model::gate::Happened;
 use ringfence_model::journal::Event;
 use ringfence_model::observed::{Exec, Write, Wrote};
 use ringfence_model::outcome::{Outcome, RunStatus};
@@ -84,7 +85,10 @@ impl Filter {
             Event::Denial(refused) => {
                 holds(refused.operation.as_bytes()) || holds(refused.reason.as_bytes())
             }
-            Event::Limit { detail, .. } => holds(detail.as_bytes()),
+            Event::Network(traffic) => {
+                path(&traffic.host) || traffic.path.as_ref().is_some_and(path)
+            }
+            Event::Limit { detail, .. } | Event::GateLost { detail } => holds(detail.as_bytes()),
             Event::Enforced { .. }
             | Event::Proof { .. }
             | Event::CommandEnded { .. }
@@ -120,7 +124,13 @@ fn is_failure(story: &Story, event: &Event) -> bool {
         Event::Exec(exec) => numbered(exec.exec),
         Event::Exit(exit) => exit.signal.is_some() || exit.code.is_some_and(|code| code != 0),
         Event::Write(write) => write.exec.is_some_and(numbered),
-        Event::ExecFailed(_) | Event::Denial(_) | Event::Limit { .. } => true,
+        Event::ExecFailed(_) | Event::Denial(_) | Event::Limit { .. } | Event::GateLost { .. } => {
+            true
+        }
+        Event::Network(traffic) => matches!(
+            traffic.result,
+            Happened::Denied { .. } | Happened::Failed { .. }
+        ),
         Event::CommandEnded { outcome, code, .. } => {
             (*outcome, *code) != (Outcome::Exited, Some(0))
         }

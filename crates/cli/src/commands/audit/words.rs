@@ -5,6 +5,7 @@ use std::error::Error as _;
 use ringfence_engine::audit::{Ending, Fault, Used};
 use ringfence_engine::run::Seconds;
 use ringfence_model::ByteText;
+use ringfence_model::gate::{Happened, Traffic, Via};
 use ringfence_model::journal::{Event, ProbeResult};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::observed::{Exec, ExecFailed, Wrote};
@@ -205,6 +206,8 @@ pub fn sentence(event: &Event) -> Option<String> {
             let limit = limit.as_str().replace('_', " ");
             format!("limit of {limit} met: {}", clean(detail))
         }
+        Event::Network(traffic) => network(traffic),
+        Event::GateLost { detail } => format!("gate lost: {}", clean(detail)),
         Event::CommandEnded {
             outcome,
             code,
@@ -244,6 +247,61 @@ pub fn sentence(event: &Event) -> Option<String> {
         | Event::Write(_)
         | Event::Denial(_) => return None,
     })
+}
+
+/// What was asked of the network, and what came of it.
+pub fn network(traffic: &Traffic) -> String {
+    let mut asked = match (&traffic.method, traffic.via) {
+        (Some(method), _) => format!("{} ", clean(method)),
+        (None, Via::Name) => "name ".to_owned(),
+        (None, _) => "connect ".to_owned(),
+    };
+    asked.push_str(&argument(&traffic.host));
+    if traffic.port != 0 {
+        asked.push_str(&format!(":{}", traffic.port));
+    }
+    if let Some(path) = &traffic.path {
+        asked.push_str(&argument(path));
+    }
+    if traffic.times > 1 {
+        asked.push_str(&format!(", {} times", traffic.times));
+    }
+    let came = match &traffic.result {
+        Happened::Allowed {
+            status,
+            sent,
+            received,
+            cached,
+            ..
+        } => {
+            let status = status
+                .map(|status| format!(" {status},"))
+                .unwrap_or_default();
+            let cached = if *cached { ", from the cache" } else { "" };
+            format!("allowed:{status} {sent} bytes sent, {received} received{cached}")
+        }
+        Happened::Denied {
+            reason,
+            detail,
+            allow,
+        } => {
+            let allow = allow
+                .as_ref()
+                .map(|line| format!("; would be allowed by {:?}", clean(line)))
+                .unwrap_or_default();
+            format!("denied ({}): {}{allow}", reason.as_str(), clean(detail))
+        }
+        Happened::Failed { detail } => format!("failed: {}", clean(detail)),
+        Happened::Scrubbed { secret, form } => {
+            format!(
+                "secret {} taken out of the answer ({})",
+                clean(secret),
+                clean(form)
+            )
+        }
+        Happened::Learned { index } => format!("files may come from it, says {index}"),
+    };
+    format!("network: {asked}: {came}")
 }
 
 fn proof(probes: &[ProbeResult]) -> String {

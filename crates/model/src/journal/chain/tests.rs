@@ -4,9 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ByteText;
+use crate::gate::{Happened, Traffic, Via};
 use crate::limits::Limit;
 use crate::observed::{Cut, Exec, ExecFailed, Exit, Program, Refused, Write, Wrote};
 use crate::outcome::{Outcome, RunStatus};
+use crate::policy::network::Protocol;
 
 /// The lines and the head, or where it breaks.
 fn follow(journal: &[u8]) -> Result<(Vec<Line>, String), ChainError> {
@@ -328,6 +330,24 @@ fn event() -> impl Strategy<Value = Event> {
                 reason,
             })
         }),
+        (hostile(), any::<u16>(), 1..9u64, any::<String>()).prop_map(
+            |(host, port, times, detail)| {
+                Event::Network(Traffic {
+                    via: Via::Proxy,
+                    path: (port > 9).then(|| host.clone()),
+                    method: (port > 99).then(|| detail.clone()),
+                    host,
+                    port,
+                    protocol: Protocol::Web,
+                    address: None,
+                    result: Happened::Failed { detail },
+                    rule: None,
+                    from: None,
+                    times,
+                })
+            }
+        ),
+        any::<String>().prop_map(|detail| Event::GateLost { detail }),
         any::<String>().prop_map(|detail| Event::Limit {
             limit: Limit::Disk,
             detail,

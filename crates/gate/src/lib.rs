@@ -1,0 +1,1 @@
+//! The gate: the only way out of one sandbox.
