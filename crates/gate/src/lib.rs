@@ -1,1 +1,3 @@
 //! The gate: the only way out of one sandbox.
+
+pub mod head;
