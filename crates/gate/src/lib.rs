@@ -18,9 +18,11 @@
 
 mod budget;
 mod dial;
+mod head;
 mod inspect;
 mod open;
 mod prefixed;
+mod refusal;
 mod start;
 mod state;
 mod words;
