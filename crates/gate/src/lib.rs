@@ -23,6 +23,7 @@ mod inspect;
 mod open;
 mod prefixed;
 mod refusal;
+mod secrets;
 mod start;
 mod state;
 mod words;
