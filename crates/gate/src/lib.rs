@@ -16,6 +16,7 @@
 //! value goes from the first parser to the last.
 //! INVARIANT: nothing of a question leaves the machine unless a rule allows the host.
 
+mod authority;
 mod budget;
 mod dial;
 mod head;
