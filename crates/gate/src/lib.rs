@@ -18,7 +18,9 @@
 
 mod budget;
 mod dial;
+mod dns;
 mod head;
+mod hello;
 mod inspect;
 mod open;
 mod prefixed;
