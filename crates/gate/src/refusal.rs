@@ -22,7 +22,12 @@ pub(crate) fn body(flow: &Flow, denial: &Denial) -> Vec<u8> {
 
 /// The whole answer of HTTP/1.1 to what is denied. The connection ends with it.
 pub(crate) fn denied(flow: &Flow, denial: &Denial) -> Vec<u8> {
-    answer("403 Forbidden", Some(denial), &body(flow, denial))
+    // Some clients show nothing of an answer to CONNECT but this line.
+    let status = match denial.allow.as_deref().filter(|line| is_short_text(line)) {
+        Some(line) => format!("403 Denied by ringfence, rule needed: {line}"),
+        None => "403 Denied by ringfence".to_owned(),
+    };
+    answer(&status, Some(denial), &body(flow, denial))
 }
 
 /// The body of an answer that says 400.
@@ -48,6 +53,11 @@ pub(crate) fn failed_body(flow: &Flow, detail: &str) -> Vec<u8> {
         "port": flow.port,
         "detail": detail,
     }))
+}
+
+/// HOSTILE: a rule line may have a path that the agent chose.
+fn is_short_text(line: &str) -> bool {
+    line.len() <= 256 && line.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
 fn with_end(body: serde_json::Value) -> Vec<u8> {
