@@ -3,8 +3,11 @@
 //!
 //! INVARIANT: nothing that came from inside reaches a host as it came, but the bytes of bodies.
 
+mod artefact;
 mod body;
+mod decide;
 mod exchange;
+mod pass;
 mod passage;
 mod reply;
 mod request;
@@ -23,14 +26,17 @@ use ringfence_model::policy::network::{Effect, Reason};
 use tokio_rustls::LazyConfigAcceptor;
 
 use crate::authority::Authority;
+use crate::cache::Cache;
 use crate::head::{HeadError, Place, RequestHead, Scheme, Target, Version, read_path};
 use crate::open::{Doing, Register};
 use crate::prefixed::Prefixed;
 use crate::secrets::Secrets;
 use crate::state::{Denial, Flow};
 
+use artefact::Sources;
 use body::Incoming;
 use exchange::{After, Visit, exchange, refuse};
+pub(crate) use passage::Opener;
 use reply::Reply;
 use request::Asked;
 use upstream::{Pool, Speaks, Trust};
@@ -49,6 +55,8 @@ pub(crate) struct State {
     authority: Option<Authority>,
     pub(crate) secrets: Secrets,
     trust: Trust,
+    cache: Option<Cache>,
+    sources: Sources,
 }
 
 impl State {
@@ -57,6 +65,8 @@ impl State {
             authority: looks(setup).then(Authority::new).transpose()?,
             secrets: Secrets::new(&setup.secrets, values).map_err(io::Error::other)?,
             trust: Trust::default(),
+            cache: setup.cache.as_deref().map(Cache::open).transpose()?,
+            sources: Sources::default(),
         })
     }
 
