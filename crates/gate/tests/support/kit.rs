@@ -3,6 +3,7 @@
 //! The gate is a thread in the network of the host. The inside is a network namespace of its own
 //! with nothing but a loopback device; a thread in it plays the guest, and clients run in it.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -81,6 +82,7 @@ pub struct Gate {
     pub inside: Inside,
     engine: UnixStream,
     words: Receiver<Word>,
+    kept: RefCell<Vec<Word>>,
     resolv: tempfile::NamedTempFile,
 }
 
@@ -122,6 +124,7 @@ impl Gate {
             inside,
             engine,
             words,
+            kept: RefCell::default(),
             resolv,
         };
         gate.word(|word| matches!(word, Word::Ready { .. }).then_some(()));
@@ -129,16 +132,24 @@ impl Gate {
         Some(gate)
     }
 
-    /// Waits for a word, and passes over those that are something else.
+    /// Waits for a word. Others stay for who waits for them.
     pub fn word<T>(&self, fits: impl Fn(&Word) -> Option<T>) -> T {
-        let mut passed = Vec::new();
+        let mut kept = self.kept.borrow_mut();
+        let found = kept.iter().enumerate();
+        let found = found
+            .filter_map(|(at, word)| Some((at, fits(word)?)))
+            .next();
+        if let Some((at, found)) = found {
+            kept.remove(at);
+            return found;
+        }
         loop {
             match self.words.recv_timeout(PATIENCE) {
                 Ok(word) => match fits(&word) {
                     Some(found) => return found,
-                    None => passed.push(word),
+                    None => kept.push(word),
                 },
-                Err(error) => panic!("{error}; what was said: {passed:#?}"),
+                Err(error) => panic!("{error}; what was said: {kept:#?}"),
             }
         }
     }
@@ -166,17 +177,23 @@ impl Gate {
         })
     }
 
-    /// Everything that was said until now and is not read yet: ends the gate.
+    /// Ends the gate; answers what was seen and not waited for.
     pub fn end(mut self) -> Vec<Traffic> {
         self.order(&Order::End);
-        let mut all = Vec::new();
-        loop {
-            match self.words.recv_timeout(PATIENCE).expect("it ends") {
-                Word::Seen(traffic) => all.push(traffic),
-                Word::Ended => return all,
-                _ => {}
-            }
-        }
+        self.word(|word| matches!(word, Word::Ended).then_some(()));
+        let kept = self.kept.take().into_iter();
+        kept.filter_map(|word| match word {
+            Word::Seen(traffic) => Some(traffic),
+            _ => None,
+        })
+        .collect()
+    }
+
+    /// The engine is gone.
+    pub fn leave(&self) {
+        self.engine
+            .shutdown(std::net::Shutdown::Both)
+            .expect("it is open");
     }
 
     pub fn order(&mut self, order: &Order) {
@@ -445,4 +462,60 @@ pub fn has_curl() -> bool {
         println!("SKIPPED what curl sees: curl is not installed");
     }
     there
+}
+
+/// A server that keeps what each connection sent, until its end.
+pub fn recorder() -> (u16, Receiver<Vec<u8>>) {
+    let (sender, received) = channel();
+    let sender = std::sync::Mutex::new(sender);
+    let port = server(move |mut stream| {
+        let all = read_all(&mut stream);
+        sender.lock().expect("no panic").send(all).ok();
+    });
+    (port, received)
+}
+
+/// A web server with TLS for one name, and the certificate that clients trust for it.
+pub fn tls_server(name: &str) -> (u16, tempfile::NamedTempFile) {
+    let own = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate");
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(own.cert.pem().as_bytes()).expect("room");
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![own.cert.der().clone()], key.into())
+        .expect("they fit");
+    let config = std::sync::Arc::new(config);
+    let port = server(move |stream| {
+        let connection = rustls::ServerConnection::new(config.clone()).expect("it fits");
+        let mut stream = rustls::StreamOwned::new(connection, stream);
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") {
+            if stream.read_exact(&mut byte).is_err() {
+                return;
+            }
+            head.push(byte[0]);
+        }
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n";
+        stream.write_all(answer).ok();
+        stream.conn.send_close_notify();
+        stream.flush().ok();
+    });
+    (port, file)
+}
+
+/// The hello of a real client, with or without a name in it.
+pub fn hello(name: Option<&str>) -> Vec<u8> {
+    let config = rustls::ClientConfig::builder()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let name = match name {
+        Some(name) => name.to_owned().try_into().expect("a name"),
+        None => rustls::pki_types::ServerName::from(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+    };
+    let mut client = rustls::ClientConnection::new(config.into(), name).expect("it fits");
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).expect("room");
+    bytes
 }
