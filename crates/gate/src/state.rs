@@ -60,8 +60,8 @@ impl Gate {
         words: Words,
         guest: Guest,
     ) -> std::io::Result<Self> {
-        let given = std::mem::take(&mut setup.rules);
         let inspect = inspect::State::new(&setup, values)?;
+        let given = std::mem::take(&mut setup.rules);
         let gate = Self {
             resolver: Resolver::new(&setup.name_servers),
             setup,

@@ -80,6 +80,8 @@ impl Drop for Inside {
 /// A gate that runs, with its inside.
 pub struct Gate {
     pub inside: Inside,
+    /// What the inside is to trust, as the gate said it.
+    pub authority: Option<String>,
     engine: UnixStream,
     words: Receiver<Word>,
     kept: RefCell<Vec<Word>>,
@@ -120,14 +122,18 @@ impl Gate {
         resolv
             .write_all(b"nameserver 127.64.0.1\noptions timeout:5 attempts:1\n")
             .expect("room");
-        let gate = Self {
+        let mut gate = Self {
             inside,
+            authority: None,
             engine,
             words,
             kept: RefCell::default(),
             resolv,
         };
-        gate.word(|word| matches!(word, Word::Ready { .. }).then_some(()));
+        gate.authority = gate.word(|word| match word {
+            Word::Ready { authority } => Some(authority.clone()),
+            _ => None,
+        });
         gate.word(|word| matches!(word, Word::Listening).then_some(()));
         Some(gate)
     }
