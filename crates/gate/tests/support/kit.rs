@@ -3,6 +3,7 @@
 //! The gate is a thread in the network of the host. The inside is a network namespace of its own
 //! with nothing but a loopback device; a thread in it plays the guest, and clients run in it.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -83,6 +84,7 @@ pub struct Gate {
     pub authority: Option<String>,
     engine: UnixStream,
     words: Receiver<Word>,
+    kept: RefCell<Vec<Word>>,
     resolv: tempfile::NamedTempFile,
 }
 
@@ -125,6 +127,7 @@ impl Gate {
             authority: None,
             engine,
             words,
+            kept: RefCell::default(),
             resolv,
         };
         gate.authority = gate.word(|word| match word {
@@ -135,16 +138,24 @@ impl Gate {
         Some(gate)
     }
 
-    /// Waits for a word, and passes over those that are something else.
+    /// Waits for a word. Others stay for who waits for them.
     pub fn word<T>(&self, fits: impl Fn(&Word) -> Option<T>) -> T {
-        let mut passed = Vec::new();
+        let mut kept = self.kept.borrow_mut();
+        let found = kept.iter().enumerate();
+        let found = found
+            .filter_map(|(at, word)| Some((at, fits(word)?)))
+            .next();
+        if let Some((at, found)) = found {
+            kept.remove(at);
+            return found;
+        }
         loop {
             match self.words.recv_timeout(PATIENCE) {
                 Ok(word) => match fits(&word) {
                     Some(found) => return found,
-                    None => passed.push(word),
+                    None => kept.push(word),
                 },
-                Err(error) => panic!("{error}; what was said: {passed:#?}"),
+                Err(error) => panic!("{error}; what was said: {kept:#?}"),
             }
         }
     }
@@ -172,17 +183,23 @@ impl Gate {
         })
     }
 
-    /// Everything that was said until now and is not read yet: ends the gate.
+    /// Ends the gate; answers what was seen and not waited for.
     pub fn end(mut self) -> Vec<Traffic> {
         self.order(&Order::End);
-        let mut all = Vec::new();
-        loop {
-            match self.words.recv_timeout(PATIENCE).expect("it ends") {
-                Word::Seen(traffic) => all.push(traffic),
-                Word::Ended => return all,
-                _ => {}
-            }
-        }
+        self.word(|word| matches!(word, Word::Ended).then_some(()));
+        let kept = self.kept.take().into_iter();
+        kept.filter_map(|word| match word {
+            Word::Seen(traffic) => Some(traffic),
+            _ => None,
+        })
+        .collect()
+    }
+
+    /// The engine is gone.
+    pub fn leave(&self) {
+        self.engine
+            .shutdown(std::net::Shutdown::Both)
+            .expect("it is open");
     }
 
     pub fn order(&mut self, order: &Order) {
