@@ -234,7 +234,7 @@ pub(crate) struct Denial {
     /// The rule line that would allow it.
     pub(crate) allow: Option<String>,
     /// The rule that denies, where one does.
-    pub(crate) rule: Option<NetworkRule>,
+    pub(crate) rule: Option<Box<NetworkRule>>,
 }
 
 impl Denial {
@@ -264,7 +264,7 @@ impl Denial {
             reason,
             detail,
             allow: rule.is_none().then(|| flow.line(protocol)),
-            rule: rule.cloned(),
+            rule: rule.cloned().map(Box::new),
         }
     }
 
@@ -277,7 +277,7 @@ impl Denial {
     }
 
     pub(crate) fn traffic(&self, flow: &Flow) -> Traffic {
-        flow.traffic(self.rule.as_ref(), self.happened())
+        flow.traffic(self.rule.as_deref(), self.happened())
     }
 
     /// The same for what names no host. HOSTILE: `asked` is shown as it came.

@@ -35,7 +35,7 @@ pub(crate) fn decide(flow: &Flow, asked: &Asked) -> Result<NetworkRule, Denial> 
                     None => format!("no rule allows `{method}` of `{path}` at `{host}`"),
                 },
                 allow: rule.is_none().then_some(line),
-                rule: rule.cloned(),
+                rule: rule.cloned().map(Box::new),
             });
         }
     };

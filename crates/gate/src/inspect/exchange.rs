@@ -70,7 +70,7 @@ impl Stop {
             reason: Reason::Budget,
             detail: format!("the budget of `{rule}` is used up: {up}"),
             allow: None,
-            rule: Some(rule.clone()),
+            rule: Some(Box::new(rule.clone())),
         })
     }
 }
