@@ -172,7 +172,7 @@ fn with_request(mut traffic: Traffic, asked: Option<&Asked>) -> Traffic {
 pub(crate) async fn exchange(
     visit: &Visit,
     mut asked: Asked,
-    mut from: Incoming<'_>,
+    from: &mut Incoming<'_>,
     reply: Reply<'_>,
 ) -> After {
     let flow = &visit.flow;
@@ -225,7 +225,7 @@ pub(crate) async fn exchange(
         let field = field.clone();
         own.tell(Happened::Stripped { field }).await;
     }
-    own.carry_out(&mut from, reply, fields, &swaps).await
+    own.carry_out(from, reply, fields, &swaps).await
 }
 
 impl Exchange<'_> {
