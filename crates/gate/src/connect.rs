@@ -233,7 +233,7 @@ async fn pass(
     traffic.address = Some(address);
     flow.gate.tell(traffic).await;
     let denial = match passed.end {
-        End::Done | End::Broken(_) | End::Idle => return,
+        End::Done | End::Broken | End::Idle => return,
         End::UsedUp(up) => used_up(rule, up),
         End::Revoked => match flow.connection() {
             Err(denial) => denial,
