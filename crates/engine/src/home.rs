@@ -238,6 +238,11 @@ impl Home {
         self.log(run).join("stderr")
     }
 
+    /// Packages that gates keep for one another.
+    pub fn artefacts(&self) -> PathBuf {
+        self.root.join("artefacts")
+    }
+
     pub fn mirrors(&self) -> PathBuf {
         self.root.join("mirrors")
     }

@@ -5,6 +5,7 @@
 
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
+use ringfence_model::policy::Effective;
 use ringfence_model::sandbox::{EndReason, SandboxState};
 use rusqlite::{OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,9 @@ pub struct SandboxDetail {
     pub source: String,
     pub limits: Limits,
     pub env: Vec<(ByteText, ByteText)>,
+    /// What it may do beyond that.
+    #[serde(default)]
+    pub policy: Effective,
     #[serde(default)]
     pub ignored: Ignored,
     pub idle_seconds: Option<u64>,
