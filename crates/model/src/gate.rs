@@ -191,12 +191,14 @@ pub enum Order {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "snake_case")]
 pub enum Word {
-    /// It answers. `authority`: the certificate (PEM) that the inside must trust, where requests are
-    /// looked into.
+    /// It has its setup, before there is a guest. `authority`: the certificate (PEM) that the inside
+    /// must trust, where requests are looked into.
     Ready {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         authority: Option<String>,
     },
+    /// The guest gave it its sockets: names, web proxy and SOCKS5 answer.
+    Listening,
     /// Something for the journal.
     Seen(Traffic),
     /// New rules hold.
