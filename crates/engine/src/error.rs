@@ -25,6 +25,7 @@ use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
 use crate::sandbox::SandboxError;
+use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
 use crate::store::{RecoverError, StoreError};
 
@@ -82,6 +83,8 @@ pub enum Error {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Gate(#[from] GateError),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     #[error(transparent)]
     Audit(#[from] AuditError),
     #[error(transparent)]
@@ -280,7 +283,7 @@ impl Error {
             | Self::ToolRequestTooLarge { .. }
             | Self::Config(_) => ErrorKind::Invalid,
             Self::KeeperFailed { exit_code, .. } => ErrorKind::of_exit_code(*exit_code),
-            Self::Gate(GateError::Secret(_)) => ErrorKind::Invalid,
+            Self::Gate(GateError::Secret(_)) | Self::Network(_) => ErrorKind::Invalid,
             Self::Gate(_) => ErrorKind::Unavailable,
             Self::RuntimeLost { .. }
             | Self::OtherExecution { .. }

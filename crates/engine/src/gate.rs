@@ -173,6 +173,9 @@ impl Gate {
         let Some(Word::Ready { authority }) = self.next(deadline)? else {
             return Err(GateError::Silent);
         };
+        let Some(Word::Listening) = self.next(deadline)? else {
+            return Err(GateError::Silent);
+        };
         let (Some(path), Some(authority)) = (&self.trust, authority) else {
             return Ok(());
         };
