@@ -5,14 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ringfence_model::gate::Happened;
-use ringfence_model::host::{Host, plain_address};
+use ringfence_model::host::{Host, HostPattern, plain_address};
 use ringfence_model::policy::network::{NetworkRule, Reason};
 use tokio::net::TcpStream;
 
 use crate::state::{Denial, Gate};
 
-/// BOUND: how long a host may take to be found, and one address to answer.
-const RESOLVE_TIME: Duration = Duration::from_secs(10);
+/// BOUND: how long one address may take to answer.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// BOUND: addresses of a host that are tried.
 const MAX_TRIED: usize = 4;
@@ -25,6 +24,8 @@ pub(crate) enum DialError {
     Nowhere(Host),
     #[error("`{host}` was not found: {source}")]
     Resolve { host: Host, source: io::Error },
+    #[error("`{0}` is one name too many below a wildcard in this minute")]
+    TooManyNames(Host),
     #[error("{address} does not answer: {source}")]
     Connect {
         address: SocketAddr,
@@ -35,11 +36,29 @@ pub(crate) enum DialError {
 impl DialError {
     /// What is said of it: a denial where the address is the reason, else a failure.
     pub(crate) fn happened(&self) -> Happened {
-        match self {
-            Self::Address { .. } => Denial::plain(Reason::Address, self.to_string()).happened(),
-            _ => Happened::Failed {
+        match self.denial() {
+            Some(denial) => denial.happened(),
+            None => Happened::Failed {
                 detail: self.to_string(),
             },
+        }
+    }
+
+    /// The refusal, where it is one and not a failure of the other side.
+    pub(crate) fn denial(&self) -> Option<Denial> {
+        match self {
+            Self::Address { .. } => Some(Denial::plain(Reason::Address, self.to_string())),
+            Self::TooManyNames(_) => Some(Denial::plain(Reason::Budget, self.to_string())),
+            _ => None,
+        }
+    }
+
+    /// The address that it is about.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Address { address, .. } => Some(*address),
+            Self::Connect { address, .. } => Some(address.ip()),
+            _ => None,
         }
     }
 }
@@ -57,7 +76,19 @@ impl Gate {
         if let Some(double) = self.mock(host) {
             return connect(double).await;
         }
-        let found = self.resolve(host).await?;
+        let found = match host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => {
+                if !matches!(rule.host, HostPattern::Exact(_)) && !self.resolver.may_ask(name) {
+                    return Err(DialError::TooManyNames(host.clone()));
+                }
+                let found = self.resolver.resolve(name).await;
+                found.map_err(|source| DialError::Resolve {
+                    host: host.clone(),
+                    source,
+                })?
+            }
+        };
         // INVARIANT: the addresses that are checked are the addresses that are dialled; nothing is
         // looked up a second time.
         let taken: Vec<IpAddr> = found
@@ -79,21 +110,6 @@ impl Gate {
             }
         }
         last
-    }
-
-    async fn resolve(&self, host: &Host) -> Result<Vec<IpAddr>, DialError> {
-        let name = match host {
-            Host::Address(address) => return Ok(vec![*address]),
-            Host::Name(name) => name,
-        };
-        let found = tokio::time::timeout(RESOLVE_TIME, tokio::net::lookup_host((name.as_str(), 0)))
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-            .map_err(|source| DialError::Resolve {
-                host: host.clone(),
-                source,
-            })?;
-        Ok(found.map(|found| found.ip()).collect())
     }
 }
 

@@ -16,17 +16,27 @@
 //! value goes from the first parser to the last.
 //! INVARIANT: nothing of a question leaves the machine unless a rule allows the host.
 
+mod ask;
 mod budget;
+mod connect;
 mod dial;
 mod dns;
+mod first;
+mod guest;
 mod head;
 mod hello;
 mod inspect;
+mod listen;
+mod names;
 mod open;
 mod prefixed;
+mod proxy;
 mod refusal;
+mod resolve;
+mod socks;
 mod start;
 mod state;
+mod tunnel;
 mod words;
 
 pub use start::{run, serve};

@@ -2,10 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use ringfence_model::host::Host;
-use ringfence_model::policy::network::{RequestPath, Verdict};
+use ringfence_model::policy::network::{Protocol, RequestPath, Verdict};
 use tokio::sync::Notify;
 
 use crate::state::Gate;
@@ -22,8 +23,8 @@ pub(crate) struct Register {
 
 /// What is being done with a host.
 pub(crate) enum Doing {
-    /// Bytes are passed on unread.
-    Opaque,
+    /// Bytes are passed on unread: any, or those of TLS.
+    Opaque(Protocol),
     /// A connection whose requests are entries of their own.
     Requests,
     Request {
@@ -36,6 +37,8 @@ struct Entry {
     host: Host,
     port: u16,
     doing: Doing,
+    /// Where it leads.
+    address: Cell<Option<IpAddr>>,
     revoked: Cell<bool>,
     wake: Notify,
 }
@@ -44,11 +47,19 @@ impl Entry {
     fn allowed(&self, gate: &Gate) -> bool {
         let rules = gate.rules();
         let verdict = match &self.doing {
-            Doing::Opaque if gate.looks_inside(&self.host, self.port) => return false,
-            Doing::Opaque | Doing::Requests => rules.connection(&self.host, self.port),
+            Doing::Opaque(_) | Doing::Requests => rules.connection(&self.host, self.port),
             Doing::Request { method, path } => rules.request(&self.host, self.port, method, path),
         };
-        matches!(verdict, Verdict::Allow(_))
+        let Verdict::Allow(rule) = verdict else {
+            return false;
+        };
+        let content = match self.doing {
+            Doing::Opaque(Protocol::Tcp) => rule.protocol == Protocol::Tcp,
+            Doing::Opaque(Protocol::Web) => !gate.looks_inside(&self.host, self.port),
+            Doing::Requests | Doing::Request { .. } => true,
+        };
+        let taken = |address| gate.mock(&self.host).is_some() || rule.takes(address);
+        content && self.address.get().is_none_or(taken)
     }
 
     fn revoke(&self) {
@@ -67,6 +78,7 @@ impl Register {
             host: host.clone(),
             port,
             doing,
+            address: Cell::new(None),
             revoked: Cell::new(register.closed.get()),
             wake: Notify::new(),
         });
@@ -122,6 +134,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// The address that was dialled.
+    pub(crate) fn leads_to(&self, address: IpAddr) {
+        self.entry.address.set(Some(address));
+    }
+
     /// Waits until it must close.
     pub(crate) async fn revoked(&self) {
         loop {

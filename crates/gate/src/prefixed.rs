@@ -14,6 +14,15 @@ pub(crate) struct Prefixed {
     pub(crate) prefix: Vec<u8>,
 }
 
+impl Prefixed {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            prefix: Vec::new(),
+        }
+    }
+}
+
 impl AsyncRead for Prefixed {
     fn poll_read(
         mut self: Pin<&mut Self>,

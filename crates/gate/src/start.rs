@@ -11,13 +11,20 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr,
 };
-use ringfence_model::gate::{MAX_LINE, Order, SecretValue, Setup, Word, read_setup};
+use ringfence_model::gate::{
+    GATE_ADDRESS, MAX_LINE, NAME_PORT, Order, PROXY_PORT, SOCKS_PORT, SecretValue, Setup, Word,
+    read_setup,
+};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::{LocalSet, spawn_local};
 
+use crate::guest::Guest;
+use crate::listen::{accept, listener};
+use crate::names::Names;
 use crate::state::Gate;
-use crate::words;
+use crate::{ask, proxy, socks, words};
 
 /// BOUND: how long connections have to end when the gate does.
 const END_TIME: Duration = Duration::from_secs(2);
@@ -105,7 +112,7 @@ async fn drive(
     let engine = tokio::net::UnixStream::from_std(engine)?;
     let (orders, to_engine) = engine.into_split();
     let (words, queue) = words::queue();
-    let gate = Rc::new(Gate::new(setup, values, words)?);
+    let gate = Rc::new(Gate::new(setup, values, words, Guest::new(guest)?)?);
     let writer = spawn_local(queue.write_to(to_engine));
     let counter = spawn_local({
         let gate = gate.clone();
@@ -113,9 +120,10 @@ async fn drive(
     });
     let authority = gate.inspect.authority();
     gate.words.say(Word::Ready { authority }).await;
-    drop(guest);
+    let listening = spawn_local(listen(gate.clone()));
 
     let ended = obey(&gate, orders).await;
+    listening.abort();
     gate.open.close_all();
     tokio::time::timeout(END_TIME, gate.open.emptied())
         .await
@@ -127,6 +135,46 @@ async fn drive(
         return writer.await.map_err(io::Error::other)?;
     }
     Ok(())
+}
+
+/// Answers inside, as soon as there is a guest.
+async fn listen(gate: Rc<Gate>) {
+    // A guest that gives no sockets has a sandbox without a network; the engine sees that nothing
+    // listens.
+    if let Ok(own) = sockets(&gate).await {
+        gate.words.say(Word::Listening).await;
+        let [names, proxy, socks] = own.streams;
+        let ask = |stream| ask::serve_stream(gate.clone(), stream);
+        tokio::join!(
+            ask::serve_datagrams(gate.clone(), own.datagrams),
+            accept(gate.clone(), names, ask),
+            accept(gate.clone(), proxy, |stream| proxy::serve(
+                gate.clone(),
+                stream
+            )),
+            accept(gate.clone(), socks, |stream| socks::serve(
+                gate.clone(),
+                stream
+            )),
+        );
+    }
+}
+
+struct Sockets {
+    datagrams: UdpSocket,
+    /// Names, web proxy, SOCKS5.
+    streams: [TcpListener; 3],
+}
+
+async fn sockets(gate: &Gate) -> io::Result<Sockets> {
+    Ok(Sockets {
+        datagrams: ask::datagrams(gate).await?,
+        streams: [
+            listener(gate, GATE_ADDRESS, NAME_PORT).await?,
+            listener(gate, GATE_ADDRESS, PROXY_PORT).await?,
+            listener(gate, GATE_ADDRESS, SOCKS_PORT).await?,
+        ],
+    })
 }
 
 #[derive(PartialEq, Eq)]
@@ -152,6 +200,7 @@ async fn obey(gate: &Rc<Gate>, orders: impl tokio::io::AsyncRead + Unpin) -> io:
         match serde_json::from_slice(&line)? {
             Order::Rules { rules } => {
                 let closed = gate.change(rules);
+                Names::follow_rules(gate).await;
                 gate.words.say(Word::Changed { closed }).await;
             }
             Order::End => return Ok(Ended::Asked),

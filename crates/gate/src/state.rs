@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ringfence_model::ByteText;
 use ringfence_model::gate::{Happened, SecretValue, Setup, Traffic, Via};
@@ -10,14 +11,22 @@ use ringfence_model::host::{Host, HostPattern};
 use ringfence_model::policy::network::{
     Effect, NetworkRule, Origin, Protocol, Reason, Rules, Verdict, WEB_PORTS,
 };
+use tokio::sync::Semaphore;
 
 use crate::budget::Budgets;
+use crate::guest::Guest;
 use crate::inspect;
+use crate::names::Names;
 use crate::open::Register;
+use crate::resolve::Resolver;
 use crate::words::Words;
 
 /// BOUND: rules that answers of indexes add.
 const MAX_LEARNED: usize = 256;
+/// BOUND: connections from inside at a time. The figure to hold is 500.
+const MAX_CONNECTIONS: usize = 1024;
+/// BOUND: what is shown of something that names no host.
+const MAX_SHOWN: usize = 256;
 
 /// One gate. There is one thread; nothing borrows across a wait.
 pub(crate) struct Gate {
@@ -26,6 +35,11 @@ pub(crate) struct Gate {
     pub(crate) open: Register,
     pub(crate) budgets: Budgets,
     pub(crate) inspect: inspect::State,
+    pub(crate) guest: Guest,
+    pub(crate) names: Names,
+    pub(crate) resolver: Resolver,
+    /// One for each connection from inside.
+    pub(crate) seats: Arc<Semaphore>,
     rules: RefCell<Rc<Rules>>,
     /// Rules as the engine gave them.
     given: RefCell<Rules>,
@@ -44,12 +58,17 @@ impl Gate {
         mut setup: Setup,
         values: Vec<SecretValue>,
         words: Words,
+        guest: Guest,
     ) -> std::io::Result<Self> {
         let given = std::mem::take(&mut setup.rules);
         let inspect = inspect::State::new(&setup, values)?;
         let gate = Self {
+            resolver: Resolver::new(&setup.name_servers),
             setup,
             words,
+            guest,
+            names: Names::default(),
+            seats: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             open: Register::default(),
             budgets: Budgets::default(),
             inspect,
@@ -259,5 +278,22 @@ impl Denial {
 
     pub(crate) fn traffic(&self, flow: &Flow) -> Traffic {
         flow.traffic(self.rule.as_ref(), self.happened())
+    }
+
+    /// The same for what names no host. HOSTILE: `asked` is shown as it came.
+    pub(crate) fn of_unread(&self, via: Via, asked: &[u8]) -> Traffic {
+        Traffic {
+            via,
+            host: ByteText(asked[..asked.len().min(MAX_SHOWN)].to_vec()),
+            port: 0,
+            protocol: Protocol::Web,
+            method: None,
+            path: None,
+            address: None,
+            result: self.happened(),
+            rule: None,
+            from: None,
+            times: 1,
+        }
     }
 }
