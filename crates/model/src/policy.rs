@@ -4,6 +4,7 @@
 //! every conflict decided. Nothing is looked up later.
 
 pub mod network;
+pub mod preset;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
