@@ -31,6 +31,7 @@ pub mod layers;
 pub mod lock;
 pub mod mirror;
 pub mod output;
+pub mod presets;
 pub mod run;
 pub mod sandbox;
 pub mod sandboxes;
