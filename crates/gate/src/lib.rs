@@ -33,6 +33,7 @@ mod prefixed;
 mod proxy;
 mod refusal;
 mod resolve;
+mod secrets;
 mod socks;
 mod start;
 mod state;
