@@ -17,6 +17,7 @@
 //! INVARIANT: nothing of a question leaves the machine unless a rule allows the host.
 
 mod ask;
+mod authority;
 mod budget;
 mod connect;
 mod dial;

@@ -128,6 +128,10 @@ impl<'a> Stream<'a> {
         }
     }
 
+    pub(crate) fn needles(&self) -> &'a Needles {
+        self.needles
+    }
+
     /// Takes a piece, and gives what may go on.
     pub(crate) fn piece(&mut self, piece: Bytes) -> Bytes {
         let text = if self.held.is_empty() {
