@@ -284,6 +284,7 @@ fn spec(workspace: &Workspace, limits: &Limits) -> Spec {
         identity: workspace.identity().clone(),
         hostname: HOSTNAME.to_owned(),
         workspace: workspace.spec().clone(),
+        mounts: Vec::new(),
         // BOUND: each temporary file system may hold half of the memory that the sandbox has.
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
     }

@@ -158,6 +158,7 @@ impl Workspace {
             objects,
             holds: Holds::Folder,
             tools: None,
+            areas: Vec::new(),
         };
         Ok(Self {
             started: now(),
@@ -200,6 +201,7 @@ impl Workspace {
                 objects: Vec::new(),
                 holds: Holds::Folder,
                 tools: None,
+                areas: Vec::new(),
             },
             directory: home.workspace(run.id),
             folder: folder.path,

@@ -279,8 +279,10 @@ fn spec(
             inside: PathBuf::from(INSIDE),
             objects: base.objects.clone(),
             tools: Some(tools),
+            areas: Vec::new(),
         },
         // BOUND: `/dev/shm` may hold half of the memory that the sandbox has.
+        mounts: Vec::new(),
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
     };
     Ok((spec, identity))
