@@ -14,6 +14,7 @@ use crate::changes::ChangesError;
 use crate::client::ClientError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
+use crate::files::FilesError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
@@ -101,6 +102,8 @@ pub enum Error {
     Base(#[from] BaseError),
     #[error(transparent)]
     Key(#[from] KeyError),
+    #[error(transparent)]
+    Files(#[from] FilesError),
     #[error(
         "`{file}` would have {bytes} bytes, and {most} are the most that a bundle may hold of it"
     )]
@@ -294,7 +297,9 @@ impl Error {
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
-            Self::FolderHoldsHome { .. }
+            Self::Files(error) if error.is_of_host() => ErrorKind::Unavailable,
+            Self::Files(_)
+            | Self::FolderHoldsHome { .. }
             | Self::ParsePattern { .. }
             | Self::TooLittleMemory { .. }
             | Self::HidesNothing(_)
@@ -331,6 +336,7 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"

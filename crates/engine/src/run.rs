@@ -104,6 +104,7 @@ pub fn run(
         backend: BACKEND.to_owned(),
         identity: workspace.identity().as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
+        files: sandbox.files().clone(),
     })?;
 
     steps.begin("prove", console)?;
@@ -284,7 +285,7 @@ fn spec(workspace: &Workspace, limits: &Limits) -> Spec {
         identity: workspace.identity().clone(),
         hostname: HOSTNAME.to_owned(),
         workspace: workspace.spec().clone(),
-        mounts: Vec::new(),
+        mounts: workspace.mounts().to_vec(),
         // BOUND: each temporary file system may hold half of the memory that the sandbox has.
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
     }
@@ -299,6 +300,7 @@ fn backend(workspace: &Workspace, sandbox: &Sandbox, probes: usize) -> Backend {
         wall: sandbox.wall(),
         probes: probes as u64,
         observation: sandbox.observation(),
+        files: sandbox.files().clone(),
     }
 }
 

@@ -412,6 +412,7 @@ fn request(text: &str) -> CreateRequest {
         limits: Limits::for_host(8 << 30),
         env: Vec::new(),
         ignored: Ignored::default(),
+        files: ringfence_model::policy::Files::default(),
         idle_seconds: None,
         ttl_seconds: None,
         auto_checkpoint: AutoCheckpoint::default(),

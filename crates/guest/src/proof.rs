@@ -59,8 +59,14 @@ fn tried(prove: &Prove, hello: &Hello) -> Vec<ProbeResult> {
             false => fs::File::options().append(true).open(path).map(drop),
         };
         must_fail(&format!("write_{path}"), written.map_err(said));
-        must_fail(&format!("change_mode_{path}"), keep_mode(path).map_err(said));
-        must_fail(&format!("change_times_{path}"), keep_times(path).map_err(said));
+        must_fail(
+            &format!("change_mode_{path}"),
+            keep_mode(path).map_err(said),
+        );
+        must_fail(
+            &format!("change_times_{path}"),
+            keep_times(path).map_err(said),
+        );
     }
     for file in ["environ", "mem", "maps"] {
         let opened = fs::read(format!("/proc/1/{file}"));

@@ -302,7 +302,8 @@ fn make_place(parts: &[CString], is_directory: bool) -> rustix::io::Result<Owned
             true => rustix::fs::mkdirat(&at, part.as_c_str(), Mode::from_raw_mode(0o755)),
             false => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                rustix::fs::openat(&at, part.as_c_str(), flags, Mode::from_raw_mode(0o644)).map(drop)
+                rustix::fs::openat(&at, part.as_c_str(), flags, Mode::from_raw_mode(0o644))
+                    .map(drop)
             }
         };
         match made {

@@ -103,8 +103,7 @@ fn open_tree_at(
         flags |= libc::AT_EMPTY_PATH as libc::c_uint;
     }
     // SAFETY: path is NUL-terminated; the result is a new descriptor that nothing else owns.
-    let fd =
-        check(unsafe { libc::syscall(libc::SYS_open_tree, directory, path.as_ptr(), flags) })?;
+    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, directory, path.as_ptr(), flags) })?;
     // SAFETY: as above.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }

@@ -3,6 +3,8 @@
 //! [`Effective`] is the whole answer for one sandbox: every file was read, every preset resolved,
 //! every conflict decided. Nothing is looked up later.
 
+pub mod area;
+pub mod export;
 pub mod network;
 
 use std::collections::BTreeMap;

@@ -100,6 +100,7 @@ pub fn sandbox(host: &Host, from: &From) -> Result<SandboxId> {
         limits: Limits::for_host(2 << 30),
         env: Vec::new(),
         ignored: Ignored::default(),
+        files: ringfence_model::policy::Files::default(),
         idle_seconds: Some(600),
         ttl_seconds: None,
         auto_checkpoint: AutoCheckpoint::Never,

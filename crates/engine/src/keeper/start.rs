@@ -25,13 +25,14 @@ use crate::changes::remove_tree;
 use crate::clock::now_us;
 use crate::error::Error;
 use crate::fail;
+use crate::files::{check_mounts, mask};
 use crate::guest;
 use crate::home::Home;
 use crate::ids::{LayerId, SandboxId};
 use crate::journal::JournalFile;
 use crate::lock::{FileLock, LockError};
 use crate::sandbox::{self, Sandbox};
-use crate::store::{Ended, LayerRecord, SandboxRecord, Store};
+use crate::store::{Ended, LayerRecord, SandboxDetail, SandboxRecord, Store};
 use crate::watch::DiskWatch;
 
 /// Where the workspace is inside.
@@ -204,7 +205,7 @@ fn begin(
     let limits = &record.detail.limits;
     let base = base::open(home, store, record.base)?;
     let mounted: Vec<LayerId> = stack.iter().map(|layer| layer.id).collect();
-    let (spec, identity) = spec(home, places, &base, &mounted, limits)?;
+    let (spec, identity) = spec(home, places, &base, &mounted, record)?;
     let mut sandbox = Sandbox::start(id.as_str(), &spec, limits)?;
     fail::point("keeper:started");
     let mut journal = JournalFile::create(&places.journal(incarnation))?;
@@ -218,6 +219,7 @@ fn begin(
         backend: "native".to_owned(),
         identity: identity.as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
+        files: sandbox.files().clone(),
     })?;
     let probes = sandbox.prove(&home.canary())?;
     journal.append(Event::Proof { probes })?;
@@ -244,8 +246,9 @@ fn spec(
     places: &Places,
     base: &Base,
     layers: &[LayerId],
-    limits: &ringfence_model::limits::Limits,
+    record: &SandboxRecord,
 ) -> Result<(Spec, Identity), Error> {
+    let SandboxDetail { limits, files, .. } = &record.detail;
     let folder = base.path.join("workspace");
     let open = |path: &Path| {
         File::open(path).map_err(|source| Error::OpenFolder {
@@ -263,6 +266,8 @@ fn spec(
             return Err(Error::LayerGone(layer.clone()));
         }
     }
+    let mask = mask::ensure(&places.directory, base, files, &record.detail.aliases)?;
+    lower.extend(mask.layer);
     lower.push(base.path.clone());
     make_top(places, &identity)?;
     let tools = guest::install_tools(home).map_err(|source| Error::WriteFile {
@@ -277,12 +282,16 @@ fn spec(
             layer: places.top(),
             holds: Holds::Everything,
             inside: PathBuf::from(INSIDE),
-            objects: base.objects.clone(),
+            objects: match mask.hides_git {
+                true => Vec::new(),
+                false => base.objects.clone(),
+            },
             tools: Some(tools),
-            areas: Vec::new(),
+            areas: mask.areas,
         },
         // BOUND: `/dev/shm` may hold half of the memory that the sandbox has.
-        mounts: Vec::new(),
+        // The folder that it may have started from was looked at when it was made.
+        mounts: check_mounts(&files.mounts, home, &[], Path::new(INSIDE))?,
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
     };
     Ok((spec, identity))

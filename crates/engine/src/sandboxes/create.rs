@@ -1,20 +1,26 @@
 //! A new sandbox: its base, made or found, and a row.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::slice;
 
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
+use ringfence_model::policy::Files;
 
 use super::Host;
 use crate::base::{self, Base};
 use crate::clock::now_us;
 use crate::error::Error;
 use crate::fail;
+use crate::files::{FileRules, check_mounts, mask};
 use crate::ids::{BaseId, SandboxId};
+use crate::keeper::INSIDE;
 use crate::mirror::{self, Progress};
 use crate::source::{self, Source};
 use crate::store::{AutoCheckpoint, NewSandbox, SandboxDetail};
-use crate::workspace::Ignored;
+use crate::workspace::{Ignored, mount_notes, scan};
 
 /// What a sandbox starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +54,8 @@ pub struct CreateRequest {
     pub limits: Limits,
     pub env: Vec<(ByteText, ByteText)>,
     pub ignored: Ignored,
+    /// What the policy says about files.
+    pub files: Files,
     pub idle_seconds: Option<u64>,
     pub ttl_seconds: Option<u64>,
     pub auto_checkpoint: AutoCheckpoint,
@@ -70,12 +78,18 @@ pub fn create(
 ) -> Result<Created, Error> {
     crate::run::check_limits(&request.limits)?;
     crate::run::check_variables(&request.env)?;
+    let rules = FileRules::of(&request.files, &[])?;
+    let folder = local_folder(&request.from)?;
+    let own: Vec<&Path> = folder.iter().map(PathBuf::as_path).collect();
+    let mounts = &request.files.mounts;
+    let mounts = check_mounts(mounts, &host.home, &own, Path::new(INSIDE))?;
     // Before anything is fetched for it.
     if let Some(name) = &request.name {
         host.store.check_sandbox_name(name)?;
     }
     let (base, source, mut notes) = find_base(host, request, progress)?;
     notes.extend(base.notes.iter().cloned());
+    notes.extend(mount_notes(&mounts));
     fail::point("create:based");
     let id = SandboxId::random()?;
     let new = NewSandbox {
@@ -90,6 +104,14 @@ pub fn create(
             limits: request.limits.clone(),
             env: request.env.clone(),
             ignored: request.ignored,
+            files: request.files.clone(),
+            aliases: folder
+                .filter(|_| !rules.hidden().is_empty())
+                .map(|folder| scan::aliases(&folder, rules.hidden()))
+                .unwrap_or_default()
+                .iter()
+                .map(|path| path.as_os_str().as_bytes().into())
+                .collect(),
             idle_seconds: request.idle_seconds,
             auto_checkpoint: request.auto_checkpoint,
             forked_from: None,
@@ -97,12 +119,42 @@ pub fn create(
             mounted: Vec::new(),
         },
     };
-    make(host, &[new], "create")?;
+    make(host, slice::from_ref(&new), "create")?;
+    // Now, so that what cannot be held is told to who asks for it.
+    let detail = &new.detail;
+    let masked = mask::ensure(
+        &host.home.sandbox(id),
+        &base,
+        &detail.files,
+        &detail.aliases,
+    );
+    match masked {
+        Ok(mask) => notes.extend(mask.notes),
+        Err(error) => {
+            super::remove::remove(host, &host.store.sandbox(id)?)?;
+            return Err(error);
+        }
+    }
     Ok(Created {
         sandbox: id,
         base: base.id,
         commit: base.commit,
         notes,
+    })
+}
+
+/// The folder of this host that is copied as it is.
+fn local_folder(from: &From) -> Result<Option<PathBuf>, Error> {
+    let From::Repository {
+        typed,
+        revision: None,
+    } = from
+    else {
+        return Ok(None);
+    };
+    Ok(match source::parse(typed)?.source {
+        Source::Path(path) => Some(path),
+        Source::Url(_) => None,
     })
 }
 

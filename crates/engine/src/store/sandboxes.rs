@@ -5,6 +5,7 @@
 
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
+use ringfence_model::policy::Files;
 use ringfence_model::sandbox::{EndReason, SandboxState};
 use rusqlite::{OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,12 @@ pub struct SandboxDetail {
     pub env: Vec<(ByteText, ByteText)>,
     #[serde(default)]
     pub ignored: Ignored,
+    /// What its policy says about files.
+    #[serde(default)]
+    pub files: Files,
+    /// Other names of files that are hidden in the folder that it was copied from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<ByteText>,
     pub idle_seconds: Option<u64>,
     pub auto_checkpoint: AutoCheckpoint,
     #[serde(default)]

@@ -84,7 +84,10 @@ pub(super) fn mount(list: &mut List, spec: &Spec, inside: &str) -> Result<(), Pl
 /// the kernel refuses whatever changes something in a part that is read-only, by whatever call.
 fn areas(list: &mut List, spec: &Spec, workspace: &str, inside: &str) -> Result<(), PlanError> {
     let areas = &spec.workspace.areas;
-    if areas.first().is_none_or(|area| !area.path.as_os_str().is_empty()) {
+    if areas
+        .first()
+        .is_none_or(|area| !area.path.as_os_str().is_empty())
+    {
         list.push(Op::Bind {
             from: text(workspace),
             path: text(inside),
@@ -108,7 +111,6 @@ fn areas(list: &mut List, spec: &Spec, workspace: &str, inside: &str) -> Result<
     }
     Ok(())
 }
-
 
 /// What is shown read-only beside the workspace: objects of git, and our own programs.
 fn show(list: &mut List, spec: &Spec) {

@@ -9,6 +9,7 @@ use ringfence_engine::mirror::Progress;
 use ringfence_engine::sandboxes::create::{CreateRequest, From, Stage, create};
 use ringfence_engine::store::AutoCheckpoint;
 use ringfence_engine::workspace::Ignored;
+use ringfence_model::policy::Files;
 use serde_json::json;
 
 use crate::commands::limits::{LimitArgs, Quantity, VariableArgs, duration};
@@ -110,6 +111,7 @@ impl Create {
             } else {
                 Ignored::LeftBehind
             },
+            files: Files::default(),
             idle_seconds: self.idle_timeout.0,
             ttl_seconds: self.ttl.0,
             auto_checkpoint: match self.checkpoint {
