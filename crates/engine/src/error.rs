@@ -126,12 +126,6 @@ pub enum Error {
     },
     #[error("the folder `{}` holds Ringfence's own state `{}`", folder.display(), home.display())]
     FolderHoldsHome { folder: PathBuf, home: PathBuf },
-    #[error("`{pattern}` is not a pattern")]
-    ParsePattern {
-        pattern: String,
-        #[source]
-        source: globset::Error,
-    },
     #[error("cannot make the workspace: {what} `{}`", path.display())]
     MakeWorkspace {
         what: &'static str,
@@ -143,8 +137,6 @@ pub enum Error {
     LimitNotHard { limit: Limit, grade: &'static str },
     #[error("{bytes} bytes of memory are too little: at least 16M")]
     TooLittleMemory { bytes: u64 },
-    #[error("`{0}` hides nothing in the folder")]
-    HidesNothing(String),
     #[error("there is nothing to run")]
     NoCommand,
     #[error("`{0}` is not a name of an environment variable")]
@@ -300,9 +292,7 @@ impl Error {
             Self::Files(error) if error.is_of_host() => ErrorKind::Unavailable,
             Self::Files(_)
             | Self::FolderHoldsHome { .. }
-            | Self::ParsePattern { .. }
             | Self::TooLittleMemory { .. }
-            | Self::HidesNothing(_)
             | Self::NoCommand
             | Self::BadVariable(_)
             | Self::RelativeResult(_)

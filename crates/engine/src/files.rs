@@ -13,22 +13,22 @@ mod error;
 pub(crate) mod mask;
 mod mounts;
 
-use globset::GlobSet;
 use ringfence_model::changes::WhyOmitted;
 use ringfence_model::policy::Files;
 use ringfence_model::policy::export::Export;
+use ringfence_model::policy::glob::Globs;
 
 pub(crate) use areas::Areas;
 pub use error::FilesError;
 pub(crate) use mounts::{check_mounts, held};
 
 use crate::error::Error;
-use crate::workspace::{is_hidden, patterns};
+use crate::workspace::is_hidden;
 
 /// The rules about paths of a workspace.
 #[derive(Debug)]
 pub struct FileRules {
-    hidden: GlobSet,
+    hidden: Globs,
     areas: Areas,
     export: Option<Export>,
 }
@@ -43,13 +43,13 @@ impl FileRules {
             Export::parse(&lines)
         });
         Ok(Self {
-            hidden: patterns(&hide)?,
+            hidden: Globs::parse(&hide).map_err(FilesError::Hide)?,
             areas: Areas::of(files)?,
             export: export.transpose().map_err(FilesError::Export)?,
         })
     }
 
-    pub fn hidden(&self) -> &GlobSet {
+    pub fn hidden(&self) -> &Globs {
         &self.hidden
     }
 

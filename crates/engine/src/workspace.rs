@@ -18,12 +18,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{Access, Holds, HostMount, OWN, WorkspaceSpec};
 use ringfence_model::changes::{ChangeSet, ObjectHash};
 use ringfence_model::policy::Files;
+use ringfence_model::policy::glob::Globs;
 use serde::{Deserialize, Serialize};
 
 use crate::base::identity::{self, Seeking};
@@ -324,49 +324,9 @@ pub enum Ignored {
 }
 
 /// Whether a path, or a directory above it, is hidden.
-pub(crate) fn is_hidden(hidden: &GlobSet, path: &[u8]) -> bool {
+pub(crate) fn is_hidden(hidden: &Globs, path: &[u8]) -> bool {
     use std::os::unix::ffi::OsStrExt as _;
-    if hidden.is_empty() {
-        return false;
-    }
-    let path = Path::new(std::ffi::OsStr::from_bytes(path));
-    path.ancestors()
-        .filter(|p| !p.as_os_str().is_empty())
-        .any(|p| hidden.is_match(p))
-}
-
-/// Patterns as in a gitignore: one without a slash matches at any depth, case does not matter.
-pub(crate) fn patterns(list: &[String]) -> Result<GlobSet, Error> {
-    let mut set = GlobSetBuilder::new();
-    let fail = |pattern: &str| {
-        let pattern = pattern.to_owned();
-        move |source| Error::ParsePattern { pattern, source }
-    };
-    for pattern in list {
-        let bare = pattern.trim_start_matches("./").trim_end_matches('/');
-        if bare.is_empty() || bare.split('/').any(|part| part == "..") {
-            return Err(Error::HidesNothing(pattern.clone()));
-        }
-        let anchored = bare.strip_prefix('/').unwrap_or(bare);
-        let whole = if bare.contains('/') {
-            anchored.to_owned()
-        } else {
-            format!("**/{bare}")
-        };
-        // `dir/**` hides what is in it; the directory itself goes with it.
-        let forms = [
-            whole.strip_suffix("/**").map(str::to_owned),
-            Some(whole.clone()),
-        ];
-        for form in forms.into_iter().flatten() {
-            let glob = GlobBuilder::new(&form)
-                .literal_separator(true)
-                .case_insensitive(true)
-                .build();
-            set.add(glob.map_err(fail(pattern))?);
-        }
-    }
-    set.build().map_err(fail(""))
+    hidden.matches(Path::new(std::ffi::OsStr::from_bytes(path)))
 }
 
 /// The user's folder, found and open.
@@ -432,38 +392,5 @@ fn now() -> Started {
     Started {
         seconds: time.tv_sec,
         nanoseconds: time.tv_nsec as u32,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hidden_is_what_a_person_means() {
-        let hidden = patterns(&[
-            ".env*".into(),
-            "**/*.pem".into(),
-            "secrets/**".into(),
-            "/conf/key".into(),
-        ])
-        .unwrap();
-        for (path, expected) in [
-            (".env", true),
-            (".env.local", true),
-            ("sub/.ENV", true),
-            ("a/b/c.pem", true),
-            ("c.pem", true),
-            ("secrets", true),
-            ("secrets/a/b", true),
-            ("sub/secrets/a", false),
-            ("conf/key", true),
-            ("sub/conf/key", false),
-            ("env", false),
-            ("src/main.rs", false),
-        ] {
-            assert_eq!(is_hidden(&hidden, path.as_bytes()), expected, "{path}");
-        }
-        assert!(patterns(&["a[".into()]).is_err());
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ringfence_model::policy::area::AreaError;
 use ringfence_model::policy::export::ExportError;
+use ringfence_model::policy::glob::GlobError;
 
 /// Why a policy about files is refused.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,8 @@ pub enum FilesError {
     },
     #[error("a policy may have {most} areas, this one has {count}")]
     TooManyAreas { count: usize, most: usize },
+    #[error(transparent)]
+    Hide(GlobError),
     #[error(transparent)]
     Export(ExportError),
     #[error("`{0}` is to be written and does not exist")]

@@ -11,9 +11,9 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use globset::GlobSet;
 use ringfence_jail::identity::Identity;
 use ringfence_model::limits::HumanBytes;
+use ringfence_model::policy::glob::Globs;
 use rustix::fs::{CWD, FileType, Mode};
 
 use super::{is_hidden, make};
@@ -92,7 +92,7 @@ impl Scanned {
 pub(crate) fn scan(
     folder: &Path,
     mask: &Path,
-    hidden: &GlobSet,
+    hidden: &Globs,
     identity: &Identity,
 ) -> Result<Scanned, Error> {
     let mut scanned = Scanned::default();
@@ -146,7 +146,7 @@ pub(crate) fn scan(
 
 /// Other names that hidden files of a folder have in it, and that are not hidden by themselves. A
 /// copy of the folder does not tell them any more.
-pub(crate) fn aliases(folder: &Path, hidden: &GlobSet) -> Vec<PathBuf> {
+pub(crate) fn aliases(folder: &Path, hidden: &Globs) -> Vec<PathBuf> {
     let mut aliases = Vec::new();
     let mut open = vec![PathBuf::new()];
     while let Some(relative) = open.pop() {

@@ -70,9 +70,80 @@ fn forms(pattern: &str) -> Result<Vec<String>, ExportError> {
     })
 }
 
+/// Whether all that the inner pattern lets cross is surely let by the outer one.
+///
+/// `false` says nothing: patterns with more than stars are only compared letter by letter.
+pub fn covers(outer: &str, inner: &str) -> bool {
+    let (Ok(outer), Ok(inner)) = (forms(outer), forms(inner)) else {
+        return false;
+    };
+    inner
+        .iter()
+        .all(|inner| outer.iter().any(|outer| covers_form(outer, inner)))
+}
+
+fn covers_form(outer: &str, inner: &str) -> bool {
+    let richer = |text: &str| text.contains(['?', '[', ']', '{', '}', '\\', '!']);
+    // What is in a directory has at least one name more than the directory.
+    let below = |text: &str| match text.ends_with("/**") {
+        true => format!("{text}/*"),
+        false => text.to_owned(),
+    };
+    outer == inner
+        || !richer(outer)
+            && !richer(inner)
+            && super::network::covers_segments(&below(outer), &below(inner))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn one_pattern_covers_another() {
+        for (outer, inner, expected) in [
+            ("**/*.py", "src/**/*.py", true),
+            ("*.py", "a*.py", true),
+            ("src/**", "src/a/b.py", true),
+            ("src/**", "src/a/**", true),
+            ("src/**", "src/**", true),
+            ("docs", "docs/*.md", true),
+            ("docs/", "docs/x/", true),
+            ("src/*", "src/a*", true),
+            ("**", "x/y", true),
+            ("**", "src", true),
+            ("a[b]", "a[b]", true),
+            // A file of that name, or below that name, is more.
+            ("src/**", "src", false),
+            ("src/*", "src/a", false),
+            ("*.d", "a.d/x", false),
+            ("*.py", "src/**/*.PY", false),
+            ("src/*", "src/**", false),
+            ("*.py", "*.p*", false),
+            ("src/**/*.py", "**/*.py", false),
+            ("*]x", "[a]x", false),
+            ("{a,b}", "a", false),
+        ] {
+            assert_eq!(covers(outer, inner), expected, "{outer} {inner}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_covers_matches_all_of_it(
+            outer in "[ab*]{1,3}(/[ab*]{1,3}){0,3}/?",
+            inner in "[ab*]{1,3}(/[ab*]{1,3}){0,3}/?",
+            path in "[ab]{1,3}(/[ab]{1,3}){0,3}",
+        ) {
+            if covers(&outer, &inner)
+                && let (Ok(outer), Ok(inner)) = (Export::parse(&[&outer]), Export::parse(&[&inner]))
+                && inner.matches(Path::new(&path))
+            {
+                prop_assert!(outer.matches(Path::new(&path)));
+            }
+        }
+    }
 
     #[test]
     fn what_crosses_is_what_a_pattern_says_and_no_more() {
