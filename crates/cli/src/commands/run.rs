@@ -21,6 +21,7 @@ use ringfence_model::flag::{Flag, Severity};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
 use ringfence_model::policy::Effective;
+use ringfence_model::policy::Files;
 use ringfence_model::wire::WindowSize;
 
 use super::limits::{LimitArgs, VariableArgs};
@@ -160,6 +161,7 @@ impl Run {
             require_hard: self.require_hard,
             env,
             view: View {
+                files: Files::default(),
                 hide: self.hide.clone(),
                 inside,
                 ignored: if self.include_ignored {

@@ -11,7 +11,8 @@ use ringfence_model::wire::WindowSize;
 
 use super::claim;
 use crate::error::Error;
-use crate::workspace::{self, Ignored, View};
+use crate::files::FileRules;
+use crate::workspace::{Ignored, View};
 
 /// Where programs are looked for inside.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -48,7 +49,7 @@ impl RunRequest {
         {
             return Err(Error::NoCommand);
         }
-        workspace::patterns(&self.view.hide)?;
+        FileRules::of(&self.view.files, &self.view.hide)?;
         check_limits(&self.limits)?;
         check_variables(&self.env)
     }

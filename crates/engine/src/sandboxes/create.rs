@@ -1,6 +1,9 @@
 //! A new sandbox: its base, made or found, and a row.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::slice;
 
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
@@ -11,11 +14,13 @@ use crate::base::{self, Base};
 use crate::clock::now_us;
 use crate::error::Error;
 use crate::fail;
+use crate::files::{FileRules, check_mounts, mask};
 use crate::ids::{BaseId, SandboxId};
+use crate::keeper::INSIDE;
 use crate::mirror::{self, Progress};
 use crate::source::{self, Source};
 use crate::store::{AutoCheckpoint, NewSandbox, SandboxDetail};
-use crate::workspace::Ignored;
+use crate::workspace::{Ignored, mount_notes, scan};
 
 /// What a sandbox starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,12 +78,18 @@ pub fn create(
 ) -> Result<Created, Error> {
     crate::run::check_limits(&request.limits)?;
     crate::run::check_variables(&request.env)?;
+    let rules = FileRules::of(&request.policy.files, &[])?;
+    let folder = local_folder(&request.from)?;
+    let own: Vec<&Path> = folder.iter().map(PathBuf::as_path).collect();
+    let mounts = &request.policy.files.mounts;
+    let mounts = check_mounts(mounts, &host.home, &own, Path::new(INSIDE))?;
     // Before anything is fetched for it.
     if let Some(name) = &request.name {
         host.store.check_sandbox_name(name)?;
     }
     let (base, source, mut notes) = find_base(host, request, progress)?;
     notes.extend(base.notes.iter().cloned());
+    notes.extend(mount_notes(&mounts));
     fail::point("create:based");
     let id = SandboxId::random()?;
     let new = NewSandbox {
@@ -94,6 +105,13 @@ pub fn create(
             env: request.env.clone(),
             policy: request.policy.clone(),
             ignored: request.ignored,
+            aliases: folder
+                .filter(|_| !rules.hidden().is_empty())
+                .map(|folder| scan::aliases(&folder, rules.hidden()))
+                .unwrap_or_default()
+                .iter()
+                .map(|path| path.as_os_str().as_bytes().into())
+                .collect(),
             idle_seconds: request.idle_seconds,
             auto_checkpoint: request.auto_checkpoint,
             forked_from: None,
@@ -101,12 +119,42 @@ pub fn create(
             mounted: Vec::new(),
         },
     };
-    make(host, &[new], "create")?;
+    make(host, slice::from_ref(&new), "create")?;
+    // Now, so that what cannot be held is told to who asks for it.
+    let detail = &new.detail;
+    let masked = mask::ensure(
+        &host.home.sandbox(id),
+        &base,
+        &detail.policy.files,
+        &detail.aliases,
+    );
+    match masked {
+        Ok(mask) => notes.extend(mask.notes),
+        Err(error) => {
+            super::remove::remove(host, &host.store.sandbox(id)?)?;
+            return Err(error);
+        }
+    }
     Ok(Created {
         sandbox: id,
         base: base.id,
         commit: base.commit,
         notes,
+    })
+}
+
+/// The folder of this host that is copied as it is.
+fn local_folder(from: &From) -> Result<Option<PathBuf>, Error> {
+    let From::Repository {
+        typed,
+        revision: None,
+    } = from
+    else {
+        return Ok(None);
+    };
+    Ok(match source::parse(typed)?.source {
+        Source::Path(path) => Some(path),
+        Source::Url(_) => None,
     })
 }
 

@@ -51,6 +51,9 @@ pub struct SandboxDetail {
     pub policy: Effective,
     #[serde(default)]
     pub ignored: Ignored,
+    /// Other names of files that are hidden in the folder that it was copied from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<ByteText>,
     pub idle_seconds: Option<u64>,
     pub auto_checkpoint: AutoCheckpoint,
     #[serde(default)]

@@ -9,6 +9,7 @@ use ringfence_engine::mirror::Progress;
 use ringfence_engine::sandboxes::create::{CreateRequest, From, Stage, create};
 use ringfence_engine::store::AutoCheckpoint;
 use ringfence_engine::workspace::Ignored;
+use ringfence_model::policy::Files;
 use serde_json::json;
 
 use crate::commands::limits::{LimitArgs, Quantity, VariableArgs, duration};
