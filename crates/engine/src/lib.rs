@@ -30,6 +30,7 @@ pub mod layers;
 pub mod lock;
 pub mod mirror;
 pub mod output;
+pub mod policy;
 pub mod run;
 pub mod sandbox;
 pub mod sandboxes;

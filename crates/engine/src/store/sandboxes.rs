@@ -5,6 +5,7 @@
 
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
+use ringfence_model::policy::Effective;
 use ringfence_model::sandbox::{EndReason, SandboxState};
 use rusqlite::{OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,9 @@ pub struct SandboxDetail {
     pub env: Vec<(ByteText, ByteText)>,
     #[serde(default)]
     pub ignored: Ignored,
+    /// What it is held to; of this, limits and variables are above as well.
+    #[serde(default)]
+    pub policy: Effective,
     pub idle_seconds: Option<u64>,
     pub auto_checkpoint: AutoCheckpoint,
     #[serde(default)]

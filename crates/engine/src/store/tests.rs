@@ -443,6 +443,7 @@ fn what_is_not_synced_or_too_deep_needs_settling() {
             limits: Limits::for_host(1 << 30),
             env: Vec::new(),
             ignored: Ignored::default(),
+            policy: Default::default(),
             idle_seconds: None,
             auto_checkpoint: AutoCheckpoint::Never,
             forked_from: None,
