@@ -159,8 +159,6 @@ pub(crate) fn enforced(policy: &Effective) -> Result<(), PolicyError> {
         ("files.read_only", !policy.files.read_only.is_empty()),
         ("files.export", policy.files.export.is_some()),
         ("files.mount", !policy.files.mounts.is_empty()),
-        ("network", !policy.network.is_offline()),
-        ("secrets", !policy.secrets.is_empty()),
     ];
     let items: Vec<&'static str> = missing
         .into_iter()

@@ -197,6 +197,7 @@ impl Run {
                     rows: 24,
                 })
             }),
+            program: std::env::current_exe()?,
             folder,
         })
     }

@@ -1,6 +1,7 @@
 //! Policy files and what they stand on, read and put together.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::{PROPOSAL, PolicyError};
 use crate::home::Home;
+use crate::presets;
 
 /// BOUND: how deep files stand on each other, and how many may be read for one policy.
 const MAX_DEPTH: usize = 8;
@@ -187,8 +189,15 @@ impl<'a> Loader<'a> {
 
     /// What a preset is on this host.
     fn preset(&self, line: &Line) -> Result<Preset, PolicyError> {
-        let _ = self.folder;
-        Err(self.problem(line, format!("there is no preset `{}`", line.text)))
+        presets::resolve(&line.text, self.folder).map_err(|error| {
+            let mut message = error.to_string();
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                message.push_str(&format!(": {error}"));
+                cause = error.source();
+            }
+            self.problem(line, format!("{message}; {}", error.hint()))
+        })
     }
 
     /// Something that is wrong with an item that was read well.
