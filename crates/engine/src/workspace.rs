@@ -43,8 +43,6 @@ pub struct View {
     /// What the policy says about files.
     #[serde(default)]
     pub files: Files,
-    /// Absent inside, and absent from what comes out.
-    pub hide: Vec<String>,
     /// Where the folder is inside; `/workspace` if not said.
     pub inside: Option<PathBuf>,
     pub ignored: Ignored,
@@ -100,7 +98,7 @@ impl Workspace {
             )?;
         }
         let mask = home.mask(run);
-        let rules = FileRules::of(&view.files, &view.hide)?;
+        let rules = FileRules::of(&view.files)?;
         let hidden = rules.hidden();
         let mut notes = Vec::new();
         let repository = git::discover(&folder.path)?;
@@ -135,7 +133,7 @@ impl Workspace {
         notes.extend(scanned.notes());
         if !hidden.is_empty() && scanned.hides_nothing() {
             let lines = view.files.hide.iter().map(|line| line.text.as_str());
-            let hide: Vec<&str> = view.hide.iter().map(String::as_str).chain(lines).collect();
+            let hide: Vec<&str> = lines.collect();
             notes.push(format!(
                 "nothing in the folder is hidden by {}",
                 hide.join(", ")
@@ -201,7 +199,7 @@ impl Workspace {
         })?;
         Ok(Self {
             repository: git::discover(&folder.path)?,
-            rules: FileRules::of(&view.files, &view.hide)?,
+            rules: FileRules::of(&view.files)?,
             ignored: view.ignored,
             mounts: Vec::new(),
             started: Started {
