@@ -26,6 +26,11 @@ impl PathPattern {
         Ok(Self(plain))
     }
 
+    /// Whether all that the other one matches is surely matched by this one. `false` says nothing.
+    pub fn covers(&self, other: &Self) -> bool {
+        covers_segments(&self.0, &other.0)
+    }
+
     pub fn matches(&self, path: &RequestPath) -> bool {
         let pattern: Vec<&str> = self.0.split('/').collect();
         let path: Vec<&str> = path.0.split('/').collect();
@@ -40,6 +45,27 @@ impl PathPattern {
             },
         )
     }
+}
+
+/// Whether all that the inner list of segments matches is surely matched by the outer one. `false`
+/// says nothing.
+pub(in crate::policy) fn covers_segments(outer: &str, inner: &str) -> bool {
+    let outer: Vec<&str> = outer.split('/').collect();
+    let inner: Vec<&str> = inner.split('/').collect();
+    matches_by(
+        &outer,
+        &inner,
+        |segment| *segment == "**",
+        |own, other| {
+            // Any number of segments is more than one segment can be.
+            if *other == "**" {
+                return false;
+            }
+            let own: Vec<char> = own.chars().collect();
+            let other: Vec<char> = other.chars().collect();
+            matches_by(&own, &other, |c| *c == '*', |a, b| a == b)
+        },
+    )
 }
 
 /// Matches a list with wildcards that stand for any number of items, without recursion.
