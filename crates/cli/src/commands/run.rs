@@ -20,6 +20,7 @@ use ringfence_model::ByteText;
 use ringfence_model::flag::{Flag, Severity};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
+use ringfence_model::policy::Effective;
 use ringfence_model::wire::WindowSize;
 
 use super::limits::{LimitArgs, VariableArgs};
@@ -174,6 +175,8 @@ impl Run {
                     rows: 24,
                 })
             }),
+            policy: Effective::default(),
+            program: std::env::current_exe()?,
             folder,
         })
     }

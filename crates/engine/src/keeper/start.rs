@@ -25,6 +25,7 @@ use crate::changes::remove_tree;
 use crate::clock::now_us;
 use crate::error::Error;
 use crate::fail;
+use crate::gate::Gate;
 use crate::guest;
 use crate::home::Home;
 use crate::ids::{LayerId, SandboxId};
@@ -153,6 +154,7 @@ pub fn keep(
     // From here on nobody is let in, and what is inside ends.
     let _ = fs::remove_file(places.socket());
     keeping.sandbox.end().map_err(Error::Wait)?;
+    keeping.end_gate();
     fail::point("keeper:ended");
     let state = match end.reason {
         EndReason::Sealed | EndReason::RolledBack | EndReason::Replaced => SandboxState::Ready,
@@ -204,8 +206,18 @@ fn begin(
     let limits = &record.detail.limits;
     let base = base::open(home, store, record.base)?;
     let mounted: Vec<LayerId> = stack.iter().map(|layer| layer.id).collect();
-    let (spec, identity) = spec(home, places, &base, &mounted, limits)?;
-    let mut sandbox = Sandbox::start(id.as_str(), &spec, limits)?;
+    let (mut spec, identity) = spec(home, places, &base, &mounted, limits)?;
+    let program = std::env::current_exe().map_err(|source| Error::StartKeeper {
+        sandbox: id.to_string(),
+        source,
+    })?;
+    let opened = Gate::open(home, &program, &record.detail.policy, &places.directory)?;
+    let (mut gate, handover) = opened.unzip();
+    spec.gate = handover.as_ref().map(|handover| handover.spec.clone());
+    let asked = handover.as_ref().map(|handover| handover.socket.as_fd());
+    let mut sandbox = Sandbox::start(id.as_str(), &spec, limits, asked)?;
+    drop(handover);
+    gate.as_mut().map(Gate::ready).transpose()?;
     fail::point("keeper:started");
     let mut journal = JournalFile::create(&places.journal(incarnation))?;
     journal.append(Event::Task {
@@ -230,7 +242,7 @@ fn begin(
     };
     Ok(Keeping::new(
         incarnation,
-        sandbox,
+        (sandbox, gate),
         journal,
         disk,
         patience,
@@ -282,6 +294,7 @@ fn spec(
         },
         // BOUND: `/dev/shm` may hold half of the memory that the sandbox has.
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
+        gate: None,
     };
     Ok((spec, identity))
 }

@@ -4,6 +4,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
+use ringfence_model::policy::Effective;
 
 use super::Host;
 use crate::base::{self, Base};
@@ -47,6 +48,8 @@ pub struct CreateRequest {
     pub tag: Option<String>,
     pub limits: Limits,
     pub env: Vec<(ByteText, ByteText)>,
+    /// What it may do beyond that.
+    pub policy: Effective,
     pub ignored: Ignored,
     pub idle_seconds: Option<u64>,
     pub ttl_seconds: Option<u64>,
@@ -89,6 +92,7 @@ pub fn create(
             source,
             limits: request.limits.clone(),
             env: request.env.clone(),
+            policy: request.policy.clone(),
             ignored: request.ignored,
             idle_seconds: request.idle_seconds,
             auto_checkpoint: request.auto_checkpoint,

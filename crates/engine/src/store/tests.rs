@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
 use ringfence_model::outcome::{Outcome, RunStatus};
+use ringfence_model::policy::Effective;
 use serde_json::{Map, json};
 
 use super::migrations::CURRENT;
@@ -442,6 +443,7 @@ fn what_is_not_synced_or_too_deep_needs_settling() {
             source: String::new(),
             limits: Limits::for_host(1 << 30),
             env: Vec::new(),
+            policy: Effective::default(),
             ignored: Ignored::default(),
             idle_seconds: None,
             auto_checkpoint: AutoCheckpoint::Never,

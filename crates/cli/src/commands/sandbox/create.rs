@@ -105,6 +105,7 @@ impl Create {
             tag: self.tag,
             limits: self.limits.limits(),
             env: self.variables.variables(),
+            policy: ringfence_model::policy::Effective::default(),
             ignored: if self.include_ignored {
                 Ignored::Included
             } else {
