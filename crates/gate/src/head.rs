@@ -10,7 +10,8 @@ use ringfence_model::host::Host;
 use ringfence_model::policy::network::RequestPath;
 
 pub use fields::Fields;
-use fields::{is_token, is_value_byte, trim};
+pub use fields::is_value_byte;
+use fields::{is_token, trim};
 
 /// BOUND: bytes of a head. Servers take 8 to 64 KiB; tokens of identity services need the most.
 pub const MAX_HEAD: usize = 64 << 10;

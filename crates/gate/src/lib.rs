@@ -17,6 +17,7 @@
 //! INVARIANT: nothing of a question leaves the machine unless a rule allows the host.
 
 mod ask;
+mod authority;
 mod budget;
 mod connect;
 mod dial;
@@ -33,6 +34,7 @@ mod prefixed;
 mod proxy;
 mod refusal;
 mod resolve;
+mod secrets;
 mod socks;
 mod start;
 mod state;

@@ -30,21 +30,29 @@ pub(crate) fn denied(flow: &Flow, denial: &Denial) -> Vec<u8> {
     answer(&status, Some(denial), &body(flow, denial))
 }
 
+/// The body of an answer that says 400.
+pub(crate) fn malformed_body(detail: &str) -> Vec<u8> {
+    with_end(json!({"error": "malformed request", "detail": detail}))
+}
+
 /// The whole answer to a request that cannot be read in one way only.
 pub(crate) fn malformed(detail: &str) -> Vec<u8> {
-    let body = json!({"error": "malformed request", "detail": detail});
-    answer("400 Bad Request", None, &with_end(body))
+    answer("400 Bad Request", None, &malformed_body(detail))
 }
 
 /// The whole answer where the host failed.
 pub(crate) fn failed(flow: &Flow, detail: &str) -> Vec<u8> {
-    let body = json!({
+    answer("502 Bad Gateway", None, &failed_body(flow, detail))
+}
+
+/// The body of an answer that says 502.
+pub(crate) fn failed_body(flow: &Flow, detail: &str) -> Vec<u8> {
+    with_end(json!({
         "error": "the host cannot be reached",
         "host": flow.host.to_string(),
         "port": flow.port,
         "detail": detail,
-    });
-    answer("502 Bad Gateway", None, &with_end(body))
+    }))
 }
 
 /// HOSTILE: a rule line may have a path that the agent chose.

@@ -287,6 +287,9 @@ pub enum Happened {
     Failed { detail: String },
     /// A host sent back a secret; it was taken out of the answer.
     Scrubbed { secret: String, form: String },
+    /// A credential that the sandbox sent itself was taken out of a request: only what is bound to
+    /// a host is used there.
+    Stripped { field: String },
     /// An index named a host that files come from; it may be asked for them now.
     Learned { index: Host },
 }

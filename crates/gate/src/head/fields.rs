@@ -92,6 +92,13 @@ impl Fields {
         });
     }
 
+    /// Overwrites all values: one of them was a secret.
+    pub fn wipe(&mut self) {
+        for (_, value) in &mut self.0 {
+            zeroize::Zeroize::zeroize(value);
+        }
+    }
+
     pub fn write(&self, out: &mut Vec<u8>) {
         for (name, value) in &self.0 {
             out.extend_from_slice(name.as_bytes());
