@@ -33,6 +33,7 @@ pub mod learn;
 pub mod lock;
 pub mod mirror;
 pub mod output;
+pub mod policy;
 pub mod presets;
 pub mod run;
 pub mod sandbox;

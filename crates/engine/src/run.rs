@@ -236,7 +236,7 @@ pub fn run(
         probes: probed,
         journal_head: journal.head().to_owned(),
         evidence: Some(attribution),
-        notes: notes(&workspace, status),
+        notes: notes(request, &workspace, status),
         line_counts: review.lines,
         claimed: claimed.unwrap_or_default(),
         observed: Observations::of(&evidence, &attended.hits),
@@ -364,12 +364,13 @@ fn status(attended: &Attended, set: &ChangeSet) -> RunStatus {
     }
 }
 
-fn notes(workspace: &Workspace, status: RunStatus) -> Vec<String> {
+fn notes(request: &RunRequest, workspace: &Workspace, status: RunStatus) -> Vec<String> {
     let doubt = workspace
         .doubt
         .iter()
         .filter(|_| status == RunStatus::Failed);
-    workspace.notes.iter().chain(doubt).cloned().collect()
+    let notes = request.notes.iter().chain(&workspace.notes);
+    notes.chain(doubt).cloned().collect()
 }
 
 /// Each changed path once; one that changed its type has two changes.

@@ -11,6 +11,7 @@ use ringfence_model::wire::WindowSize;
 
 use super::claim;
 use crate::error::Error;
+use crate::policy;
 use crate::workspace::{self, Ignored, View};
 
 /// Where programs are looked for inside.
@@ -28,13 +29,15 @@ pub struct RunRequest {
     pub limits: Limits,
     /// A limit that is only watched on this host stops the run before it begins.
     pub require_hard: bool,
+    /// What it is held to; of this, limits, variables and hidden paths are below as well.
+    pub policy: Effective,
+    /// For a person: what is not as it was asked for.
+    pub notes: Vec<String>,
     /// Variables beyond the plain ones that every sandbox has.
     pub env: Vec<(ByteText, ByteText)>,
     pub view: View,
     /// A terminal of this size instead of pipes.
     pub terminal: Option<WindowSize>,
-    /// What the sandbox may do beyond the above.
-    pub policy: Effective,
     /// This program: it is also the gate.
     pub program: PathBuf,
 }
@@ -49,6 +52,7 @@ impl RunRequest {
             return Err(Error::NoCommand);
         }
         workspace::patterns(&self.view.hide)?;
+        policy::enforced(&self.policy)?;
         check_limits(&self.limits)?;
         check_variables(&self.env)
     }
@@ -61,6 +65,7 @@ impl RunRequest {
             hide: self.view.hide.clone(),
             inside: ByteText::from(inside.as_os_str().as_bytes()),
             include_ignored: self.view.ignored == Ignored::Included,
+            effective: Some(self.policy.published()).filter(|own| *own != Effective::default()),
             variables: self.env.iter().map(|(name, _)| name.clone()).collect(),
         }
     }

@@ -3,8 +3,6 @@
 use std::os::unix::fs::DirBuilderExt as _;
 
 use ringfence_model::ByteText;
-use ringfence_model::limits::Limits;
-use ringfence_model::policy::Effective;
 
 use super::Host;
 use crate::base::{self, Base};
@@ -13,6 +11,7 @@ use crate::error::Error;
 use crate::fail;
 use crate::ids::{BaseId, SandboxId};
 use crate::mirror::{self, Progress};
+use crate::policy::{Asked, PolicyError, Settled, enforced};
 use crate::source::{self, Source};
 use crate::store::{AutoCheckpoint, NewSandbox, SandboxDetail};
 use crate::workspace::Ignored;
@@ -46,10 +45,9 @@ pub struct CreateRequest {
     pub stage: Stage,
     pub name: Option<String>,
     pub tag: Option<String>,
-    pub limits: Limits,
+    pub policy: Asked,
+    /// Variables beyond those of the policy.
     pub env: Vec<(ByteText, ByteText)>,
-    /// What it may do beyond that.
-    pub policy: Effective,
     pub ignored: Ignored,
     pub idle_seconds: Option<u64>,
     pub ttl_seconds: Option<u64>,
@@ -71,15 +69,19 @@ pub fn create(
     request: &CreateRequest,
     progress: &mut dyn Progress,
 ) -> Result<Created, Error> {
-    crate::run::check_limits(&request.limits)?;
-    crate::run::check_variables(&request.env)?;
     // Before anything is fetched for it.
+    crate::run::check_limits(&request.policy.limits())?;
+    crate::run::check_variables(&request.env)?;
     if let Some(name) = &request.name {
         host.store.check_sandbox_name(name)?;
     }
     let (base, source, mut notes) = find_base(host, request, progress)?;
     notes.extend(base.notes.iter().cloned());
     fail::point("create:based");
+    let policy = settle(host, request, &base)?;
+    notes.extend(policy.notes());
+    let mut env = policy.env;
+    env.extend(request.env.iter().cloned());
     let id = SandboxId::random()?;
     let new = NewSandbox {
         id,
@@ -90,10 +92,10 @@ pub fn create(
         expires_us: expiry(request.ttl_seconds),
         detail: SandboxDetail {
             source,
-            limits: request.limits.clone(),
-            env: request.env.clone(),
-            policy: request.policy.clone(),
+            limits: policy.limits,
+            env,
             ignored: request.ignored,
+            policy: policy.effective,
             idle_seconds: request.idle_seconds,
             auto_checkpoint: request.auto_checkpoint,
             forked_from: None,
@@ -108,6 +110,22 @@ pub fn create(
         commit: base.commit,
         notes,
     })
+}
+
+/// The policy, narrowed by what the repository proposes. A stage may not show the proposal, and it
+/// counts all the same.
+fn settle(host: &Host, request: &CreateRequest, base: &Base) -> Result<Settled, Error> {
+    let whole = match base.stage_of {
+        Some(whole) => base::open(&host.home, &host.store, whole)?.workspace(),
+        None => base.workspace(),
+    };
+    let policy = request.policy.settle(&host.home, &whole)?;
+    enforced(&policy.effective)?;
+    crate::run::check_limits(&policy.limits)?;
+    if !policy.effective.files.hide.is_empty() {
+        return Err(PolicyError::NotEnforced(vec!["files.hide"]).into());
+    }
+    Ok(policy)
 }
 
 /// Intent, directories, result: all of them or none.
