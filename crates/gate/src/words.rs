@@ -72,13 +72,23 @@ impl Words {
         }
     }
 
-    /// Says what was counted.
+    /// Says what was counted. Who stops this in the middle loses nothing.
     pub(crate) async fn say_counted(&self) {
-        let counted = std::mem::take(&mut *self.counted.borrow_mut());
-        for (mut traffic, times) in counted.into_values() {
+        let keys: Vec<String> = self.counted.borrow().keys().cloned().collect();
+        for key in keys {
+            let Some((mut traffic, times)) = self.counted.borrow().get(&key).cloned() else {
+                continue;
+            };
             if times > 0 {
                 traffic.times = times;
                 self.say(Word::Seen(traffic)).await;
+            }
+            let mut counted = self.counted.borrow_mut();
+            if let Some((_, since)) = counted.get_mut(&key) {
+                *since -= times;
+                if *since == 0 {
+                    counted.remove(&key);
+                }
             }
         }
     }
