@@ -33,6 +33,7 @@ enum Command {
     Rm(commands::rm::Rm),
     Verify(commands::verify::Verify),
     Key(commands::key::Key),
+    Policy(commands::policy::Policy),
     Sandbox(commands::sandbox::Sandbox),
     Status(commands::status::Status),
     Gc(commands::gc::Gc),
@@ -41,6 +42,8 @@ enum Command {
     Completions(commands::completions::Completions),
     #[command(hide = true)]
     Keep(commands::keep::Keep),
+    #[command(hide = true)]
+    Gate(commands::keep::Gate),
     #[command(hide = true)]
     Settle(commands::keep::Settle),
 }
@@ -58,11 +61,13 @@ fn main() -> ExitCode {
         Command::Rm(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Key(command) => command.run(),
+        Command::Policy(command) => command.run(),
         Command::Sandbox(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Gc(command) => command.run(),
         Command::Du(command) => command.run(),
         Command::Keep(command) => command.run(),
+        Command::Gate(command) => command.run(),
         Command::Settle(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => command.run(),

@@ -14,6 +14,8 @@ use crate::changes::ChangesError;
 use crate::client::ClientError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
+use crate::files::FilesError;
+use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
@@ -23,7 +25,9 @@ use crate::keys::KeyError;
 use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
+use crate::policy::PolicyError;
 use crate::sandbox::SandboxError;
+use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
 use crate::store::{RecoverError, StoreError};
 
@@ -74,11 +78,17 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error(transparent)]
     Recover(#[from] RecoverError),
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error(transparent)]
+    Gate(#[from] GateError),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     #[error(transparent)]
     Audit(#[from] AuditError),
     #[error(transparent)]
@@ -101,6 +111,8 @@ pub enum Error {
     Base(#[from] BaseError),
     #[error(transparent)]
     Key(#[from] KeyError),
+    #[error(transparent)]
+    Files(#[from] FilesError),
     #[error(
         "`{file}` would have {bytes} bytes, and {most} are the most that a bundle may hold of it"
     )]
@@ -123,12 +135,6 @@ pub enum Error {
     },
     #[error("the folder `{}` holds Ringfence's own state `{}`", folder.display(), home.display())]
     FolderHoldsHome { folder: PathBuf, home: PathBuf },
-    #[error("`{pattern}` is not a pattern")]
-    ParsePattern {
-        pattern: String,
-        #[source]
-        source: globset::Error,
-    },
     #[error("cannot make the workspace: {what} `{}`", path.display())]
     MakeWorkspace {
         what: &'static str,
@@ -140,8 +146,6 @@ pub enum Error {
     LimitNotHard { limit: Limit, grade: &'static str },
     #[error("{bytes} bytes of memory are too little: at least 16M")]
     TooLittleMemory { bytes: u64 },
-    #[error("`{0}` hides nothing in the folder")]
-    HidesNothing(String),
     #[error("there is nothing to run")]
     NoCommand,
     #[error("`{0}` is not a name of an environment variable")]
@@ -277,6 +281,8 @@ impl Error {
             | Self::ToolRequestTooLarge { .. }
             | Self::Config(_) => ErrorKind::Invalid,
             Self::KeeperFailed { exit_code, .. } => ErrorKind::of_exit_code(*exit_code),
+            Self::Gate(GateError::Secret(_)) | Self::Network(_) => ErrorKind::Invalid,
+            Self::Gate(_) => ErrorKind::Unavailable,
             Self::RuntimeLost { .. }
             | Self::OtherExecution { .. }
             | Self::WorkspaceBroken { .. }
@@ -291,13 +297,14 @@ impl Error {
             }
             Self::Audit(error) => error.kind(),
             Self::Blame(error) => error.kind(),
+            Self::Policy(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
-            Self::FolderHoldsHome { .. }
-            | Self::ParsePattern { .. }
+            Self::Files(error) if error.is_of_host() => ErrorKind::Unavailable,
+            Self::Files(_)
+            | Self::FolderHoldsHome { .. }
             | Self::TooLittleMemory { .. }
-            | Self::HidesNothing(_)
             | Self::NoCommand
             | Self::BadVariable(_)
             | Self::RelativeResult(_)
@@ -331,7 +338,9 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
+            Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

@@ -16,6 +16,7 @@ mod review;
 mod summary;
 
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use ringfence_jail::plan::Spec;
@@ -36,6 +37,8 @@ use crate::clock::now_us;
 use crate::error::Error;
 use crate::evidence::Evidence;
 use crate::fail;
+use crate::gate::{Gate, Handover};
+use crate::guard::Guard;
 use crate::home::Home;
 use crate::ids::RunId;
 use crate::journal::{JournalError, JournalFile};
@@ -94,16 +97,23 @@ pub fn run(
     })?;
 
     steps.begin("start", console)?;
+    let place = home.workspaces().join(id.as_str());
+    let opened = Gate::open(home, &request.program, &request.policy, &place)?;
+    let (mut gate, handover) = opened.unzip();
     let mut sandbox = Sandbox::start(
         id.as_str(),
-        &spec(&workspace, &request.limits),
+        &spec(&workspace, &request.limits, handover.as_ref()),
         &request.limits,
+        handover.as_ref().map(|handover| handover.socket.as_fd()),
     )?;
+    drop(handover);
     require_hard(request, &sandbox)?;
+    gate.as_mut().map(Gate::ready).transpose()?;
     journal.append(Event::Enforced {
         backend: BACKEND.to_owned(),
         identity: workspace.identity().as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
+        files: sandbox.files().clone(),
     })?;
 
     steps.begin("prove", console)?;
@@ -119,17 +129,22 @@ pub fn run(
     let seeking = workspace.seek_identity()?;
     store.start_run(id, now_us())?;
     let reserve = Reserve::make(home, id, &request.limits);
-    let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?;
+    let guard = gate.as_ref().map(Gate::guard).cloned().unwrap_or_default();
+    let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?.guarded(&guard);
     let mut disk = DiskWatch::new(&workspace.upper(), &request.limits)?;
-    let exec = exec(request, &workspace, inputs);
+    let given = gate.as_ref().map(Gate::environment).unwrap_or_default();
+    let env = request.environment(given);
+    let exec = exec(request, env.clone(), &workspace, inputs);
     let mut recorder = Recorder {
         journal: &mut journal,
         evidence: Evidence::default(),
+        guard: &guard,
     };
     let records = Records {
         spool: &mut spool,
         disk: &mut disk,
         witness: &mut recorder,
+        gate: &mut gate,
     };
     let attended = attend(
         &mut sandbox,
@@ -140,7 +155,12 @@ pub fn run(
         console,
     )?;
     drop(reserve);
-    let claimed = claim::read(sandbox.client(), &request.environment(), &mut recorder)?;
+    // A full disk was told of already.
+    let _ = spool.end();
+    let claimed = claim::read(sandbox.client(), &env, &mut recorder)?;
+    for traffic in gate.map(Gate::end).unwrap_or_default() {
+        recorder.network(Event::Network(traffic))?;
+    }
     let evidence = recorder.evidence;
     for (limit, detail) in &attended.hits {
         journal.append(Event::Limit {
@@ -161,7 +181,8 @@ pub fn run(
     drop(sandbox);
 
     steps.begin("seal", console)?;
-    let (sources, set) = workspace.changes()?;
+    let (sources, mut set) = workspace.changes()?;
+    guard.hold_back(&sources, &mut set);
     fail::point("run:changed");
     let (patch, attribution) = packing.patch(&sources, &set, &evidence)?;
     fail::point("run:rendered");
@@ -222,7 +243,7 @@ pub fn run(
         probes: probed,
         journal_head: journal.head().to_owned(),
         evidence: Some(attribution),
-        notes: notes(&workspace, status),
+        notes: notes(request, &workspace, status),
         line_counts: review.lines,
         claimed: claimed.unwrap_or_default(),
         observed: Observations::of(&evidence, &attended.hits),
@@ -234,7 +255,7 @@ pub fn run(
         tree,
         backend,
     };
-    packing.finish(&result, facts, &patch, &journal, &key)?;
+    packing.finish(&result, facts, &patch, &journal, &key, &guard)?;
 
     steps.begin("hold", console)?;
     review::note(store, &workspace, &evidence)?;
@@ -250,15 +271,24 @@ pub fn run(
 struct Recorder<'a> {
     journal: &'a mut JournalFile,
     evidence: Evidence,
+    guard: &'a Guard,
 }
 
 impl Witness for Recorder<'_> {
     fn observed(&mut self, observed: Observed) -> Result<(), JournalError> {
         let time_us = now_us();
-        match self.evidence.take(time_us, observed) {
+        let told = |event| self.guard.event(event);
+        match self.evidence.take(time_us, observed, told) {
             Some(event) => self.journal.append_observed(time_us, event),
             None => Ok(()),
         }
+    }
+
+    fn network(&mut self, event: Event) -> Result<(), JournalError> {
+        let time_us = now_us();
+        let event = self.guard.event(event);
+        self.evidence.keep(time_us, &event);
+        self.journal.append_observed(time_us, event)
     }
 
     fn idle(&mut self) {
@@ -279,13 +309,15 @@ fn new_run(request: &RunRequest, folder: &Folder) -> NewRun {
     }
 }
 
-fn spec(workspace: &Workspace, limits: &Limits) -> Spec {
+fn spec(workspace: &Workspace, limits: &Limits, gate: Option<&Handover>) -> Spec {
     Spec {
         identity: workspace.identity().clone(),
         hostname: HOSTNAME.to_owned(),
         workspace: workspace.spec().clone(),
+        mounts: workspace.mounts().to_vec(),
         // BOUND: each temporary file system may hold half of the memory that the sandbox has.
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
+        gate: gate.map(|handover| handover.spec.clone()),
     }
 }
 
@@ -298,13 +330,19 @@ fn backend(workspace: &Workspace, sandbox: &Sandbox, probes: usize) -> Backend {
         wall: sandbox.wall(),
         probes: probes as u64,
         observation: sandbox.observation(),
+        files: sandbox.files().clone(),
     }
 }
 
-fn exec(request: &RunRequest, workspace: &Workspace, inputs: &Inputs<'_>) -> Exec {
+fn exec(
+    request: &RunRequest,
+    env: Vec<(ByteText, ByteText)>,
+    workspace: &Workspace,
+    inputs: &Inputs<'_>,
+) -> Exec {
     Exec {
         argv: request.argv.clone(),
-        env: request.environment(),
+        env,
         cwd: ByteText::from(path_bytes(&workspace.spec().inside)),
         stdin: if inputs.stdin.is_some() {
             Stdin::Frames
@@ -338,12 +376,13 @@ fn status(attended: &Attended, set: &ChangeSet) -> RunStatus {
     }
 }
 
-fn notes(workspace: &Workspace, status: RunStatus) -> Vec<String> {
+fn notes(request: &RunRequest, workspace: &Workspace, status: RunStatus) -> Vec<String> {
     let doubt = workspace
         .doubt
         .iter()
         .filter(|_| status == RunStatus::Failed);
-    workspace.notes.iter().chain(doubt).cloned().collect()
+    let notes = request.notes.iter().chain(&workspace.notes);
+    notes.chain(doubt).cloned().collect()
 }
 
 /// Each changed path once; one that changed its type has two changes.

@@ -14,6 +14,7 @@ use ringfence_engine::error::{Error, ErrorKind};
 use ringfence_engine::home::Home;
 use ringfence_engine::lock::FileLock;
 use ringfence_engine::mirror::{self, MirrorError, Silent};
+use ringfence_engine::policy::Asked;
 use ringfence_engine::sandboxes::create::{self, CreateRequest, From, Stage};
 use ringfence_engine::sandboxes::{Host, gc};
 use ringfence_engine::store::{AutoCheckpoint, SourceState, Store};
@@ -409,7 +410,7 @@ fn request(text: &str) -> CreateRequest {
         stage: Stage::Whole,
         name: None,
         tag: None,
-        limits: Limits::for_host(8 << 30),
+        policy: Asked::nothing(Limits::for_host(8 << 30)),
         env: Vec::new(),
         ignored: Ignored::default(),
         idle_seconds: None,

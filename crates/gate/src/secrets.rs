@@ -5,9 +5,6 @@
 //! to, in the field that it is bound to, after the host proved who it is.
 //! INVARIANT: no value is in an error, an event or the text of `Debug`.
 
-mod forms;
-mod scan;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_model::gate::{BoundSecret, SecretValue};
@@ -17,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::head::{Fields, is_value_byte};
 
-pub(crate) use scan::{Found, Needles, Stream};
+pub(crate) use ringfence_model::needles::{Found, Needles, Stream};
 
 /// Fields in which clients say who they are.
 const CREDENTIALS: [&str; 9] = [

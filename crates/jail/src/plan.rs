@@ -3,9 +3,11 @@
 //! `plan` is a pure function from a specification and the facts about the host to that list; the
 //! loop in `execute` does what it says. To know what a sandbox can see, read the list.
 
+mod mounts;
 mod workspace;
 
 use std::ffi::CString;
+use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -13,8 +15,14 @@ use std::path::{Path, PathBuf};
 use crate::facts::{HostFacts, Item, MaskType};
 use crate::identity::{AGENT_ID, Identity};
 
+pub use mounts::{HostMount, Shown, may_show_at};
+pub use workspace::{Access, Area};
+
 /// The directory inside that holds what Ringfence itself needs.
 pub const OWN: &str = ".ringfence";
+
+/// Where the certificates are that are trusted inside, relative to the root.
+pub const TRUST: &str = ".ringfence/ca.pem";
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -23,8 +31,21 @@ pub struct Spec {
     /// The host name inside.
     pub hostname: String,
     pub workspace: WorkspaceSpec,
+    /// Paths of the host that are shown besides.
+    pub mounts: Vec<HostMount>,
     /// Size bound of each of `/tmp`, the home and `/dev/shm`.
     pub tmpfs_bytes: u64,
+    /// Where there is a gate. Without one there is nothing to reach.
+    pub gate: Option<GateSpec>,
+}
+
+/// How the gate shows inside.
+#[derive(Clone, Debug)]
+pub struct GateSpec {
+    /// The address that answers questions for names.
+    pub name_server: Ipv4Addr,
+    /// A file of the certificates that the inside trusts, instead of the host's own.
+    pub trust: Option<PathBuf>,
 }
 
 /// What the layers hold.
@@ -50,6 +71,9 @@ pub struct WorkspaceSpec {
     pub objects: Vec<PathBuf>,
     /// A directory of programs that is shown read-only as `/.ringfence/tools`.
     pub tools: Option<PathBuf>,
+    /// Parts that are held otherwise than what is around them, the outer before the inner. None:
+    /// all of it may be written.
+    pub areas: Vec<Area>,
 }
 
 /// One step. Paths of targets are relative to the new root, which is the working directory until
@@ -66,6 +90,17 @@ pub enum Op {
     Open {
         slot: usize,
         path: CString,
+        attributes: u64,
+    },
+    /// The same of a path that was looked at before: no link on the way, exactly this file, and
+    /// nothing that is mounted below.
+    OpenExact {
+        slot: usize,
+        path: CString,
+        /// Device and inode.
+        identity: (u64, u64),
+        /// Shown as the agent where ids are mapped.
+        owner: (u32, u32),
         attributes: u64,
     },
     /// A slot that the host process has filled already.
@@ -100,6 +135,21 @@ pub enum Op {
     Bind {
         from: CString,
         path: CString,
+    },
+    /// Show a part of a tree at the same place of another tree that shows it already. No link is
+    /// followed.
+    Area {
+        from: CString,
+        onto: CString,
+        path: CString,
+        attributes: u64,
+    },
+    /// Show a mount at a path, of which directories that are missing are made for the agent. No
+    /// link is followed.
+    Reveal {
+        mount: Shown,
+        parts: Vec<CString>,
+        is_directory: bool,
     },
     Tmpfs {
         path: CString,
@@ -164,6 +214,8 @@ pub enum PlanError {
     NulByte(PathBuf),
     #[error("the workspace cannot be at `{0}` inside: the system is there")]
     OccupiedPath(PathBuf),
+    #[error("`{0}` cannot be shown inside: the sandbox has something of its own there")]
+    OccupiedMount(PathBuf),
 }
 
 /// Directories inside that belong to the system; the workspace may not be in or over them.
@@ -193,11 +245,13 @@ pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     list.push(Op::CgroupNamespace);
     system(&mut list, facts)?;
     own_directory(&mut list);
-    etc(&mut list, facts)?;
+    etc(&mut list, spec, facts)?;
     devices(&mut list, spec);
     scratch(&mut list, spec);
-    workspace::mount(&mut list, spec, &inside);
-    proc(&mut list, facts);
+    workspace::mount(&mut list, spec, &inside)?;
+    mounts::show(&mut list, spec, &inside)?;
+    trust(&mut list, spec, facts);
+    proc(&mut list, spec, facts);
     list.push(Op::LoopbackUp);
     list.push(Op::Hostname {
         name: spec.hostname.clone().into_bytes(),
@@ -289,6 +343,14 @@ fn open_sources(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), P
     for shown in spec.workspace.objects.iter().chain(&spec.workspace.tools) {
         list.open(host(shown)?, SYSTEM_ATTRIBUTES);
     }
+    for mount in &spec.mounts {
+        mounts::open(list, mount)?;
+    }
+    if let Some(file) = trusted(spec) {
+        for _ in trust_places(facts) {
+            list.open(host(file)?, SYSTEM_ATTRIBUTES);
+        }
+    }
     // From here on slots are taken in the same order.
     list.slots = 0;
     Ok(())
@@ -341,7 +403,7 @@ fn own(name: &str) -> CString {
     text(&format!("{OWN}/{name}"))
 }
 
-fn etc(list: &mut List, facts: &HostFacts) -> Result<(), PlanError> {
+fn etc(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), PlanError> {
     list.directory("etc", 0o755);
     for (name, item) in &facts.etc {
         let path = format!("etc/{name}");
@@ -372,13 +434,36 @@ fn etc(list: &mut List, facts: &HostFacts) -> Result<(), PlanError> {
         b"127.0.0.1 localhost ringfence\n::1 localhost\n",
     );
     list.file("etc/hostname", b"ringfence\n");
-    list.file("etc/resolv.conf", b"");
+    let names = spec
+        .gate
+        .as_ref()
+        .map(|gate| format!("nameserver {}\n", gate.name_server));
+    list.file("etc/resolv.conf", names.unwrap_or_default().as_bytes());
     list.file(
         "etc/nsswitch.conf",
         b"passwd: files\ngroup: files\nhosts: files dns\n",
     );
     list.link("/proc/self/mounts", "etc/mtab");
     Ok(())
+}
+
+fn trusted(spec: &Spec) -> Option<&Path> {
+    spec.gate.as_ref()?.trust.as_deref()
+}
+
+/// Where programs look for certificates: our own place, and each of the host's that is there.
+fn trust_places(facts: &HostFacts) -> impl Iterator<Item = &str> {
+    std::iter::once(TRUST).chain(facts.bundles.iter().map(String::as_str))
+}
+
+/// Shows the certificates that are trusted, over those of the host.
+fn trust(list: &mut List, spec: &Spec, facts: &HostFacts) {
+    if trusted(spec).is_some() {
+        list.file(TRUST, b"");
+        for place in trust_places(facts) {
+            list.attach_next(text(place));
+        }
+    }
 }
 
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
@@ -434,7 +519,7 @@ fn tmpfs(list: &mut List, path: &str, mode: u32, size: u64) {
     });
 }
 
-fn proc(list: &mut List, facts: &HostFacts) {
+fn proc(list: &mut List, spec: &Spec, facts: &HostFacts) {
     list.directory("proc", 0o555);
     list.push(Op::Proc { path: text("proc") });
     for (name, kind) in &facts.proc_masks {
@@ -451,6 +536,13 @@ fn proc(list: &mut List, facts: &HostFacts) {
         list.push(Op::Setting {
             path: text(&format!("proc/sys/user/{name}")),
             value,
+        });
+    }
+    if spec.gate.is_some() {
+        // Services have their own ports at the addresses of their names.
+        list.push(Op::Setting {
+            path: text("proc/sys/net/ipv4/ip_unprivileged_port_start"),
+            value: "0",
         });
     }
     list.push(Op::ReadOnly {

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 use ringfence_jail::facts::{HostFacts, Item, MaskType};
 use ringfence_jail::identity::Identity;
-use ringfence_jail::plan::{Holds, Op, Spec, WorkspaceSpec, plan};
+use ringfence_jail::plan::{
+    Access, Area, GateSpec, Holds, HostMount, Op, Spec, WorkspaceSpec, plan,
+};
 
 fn facts() -> HostFacts {
     HostFacts {
@@ -29,6 +31,7 @@ fn facts() -> HostFacts {
             ("acpi".into(), MaskType::Directory),
             ("kcore".into(), MaskType::File),
         ],
+        bundles: vec!["etc/ssl/certs/ca-certificates.crt".into()],
     }
 }
 
@@ -43,8 +46,11 @@ fn spec(identity: Identity, inside: &str) -> Spec {
             objects: vec!["/folder/.git/objects".into()],
             holds: Holds::Folder,
             tools: None,
+            areas: Vec::new(),
         },
+        mounts: Vec::new(),
         tmpfs_bytes: 1 << 30,
+        gate: None,
     }
 }
 
@@ -66,10 +72,36 @@ fn r61_the_plan_is_what_it_was() {
     lasting.workspace.lower.insert(0, "/state/layer".into());
     lasting.workspace.holds = Holds::Everything;
     lasting.workspace.tools = Some("/state/tools".into());
+    let mut held = spec(SINGLE, "/workspace");
+    held.workspace.areas = [
+        ("", Access::ReadOnly),
+        ("src", Access::Write),
+        ("src/vendor", Access::ReadOnly),
+    ]
+    .map(|(path, access)| Area {
+        path: path.into(),
+        access,
+    })
+    .to_vec();
+    held.mounts = [
+        ("/data", "/data", true, Access::ReadOnly),
+        ("/cache", "/home/agent/.cache", true, Access::Write),
+        ("/key.pub", "/opt/key.pub", false, Access::ReadOnly),
+    ]
+    .map(|(host, inside, is_directory, access)| HostMount {
+        host: host.into(),
+        identity: (1, 2),
+        is_directory,
+        owner: (3, 4),
+        inside: inside.into(),
+        access,
+    })
+    .to_vec();
     for (name, spec) in [
         ("rootless", spec(SINGLE, "/workspace")),
         ("as root", spec(RANGE, "/workspace")),
         ("rootless, lasting", lasting),
+        ("rootless, with areas and mounts", held),
     ] {
         writeln!(text, "# {name}").unwrap();
         for op in plan(&spec, &facts()).unwrap() {
@@ -85,6 +117,35 @@ fn r61_the_plan_is_what_it_was() {
         assert_eq!(was, is, "line {} of {}", number + 1, golden.display());
     }
     assert_eq!(expected.lines().count(), text.lines().count());
+}
+
+/// A gate shows as a name server, free ports and the certificates that are trusted.
+#[test]
+fn a_gate_changes_this_much_of_the_plan() {
+    let without = spec(SINGLE, "/workspace");
+    let mut with = without.clone();
+    with.gate = Some(GateSpec {
+        name_server: std::net::Ipv4Addr::new(127, 64, 0, 1),
+        trust: Some("/state/ca.pem".into()),
+    });
+    let ops = |spec: &Spec| plan(spec, &facts()).unwrap();
+    let before = ops(&without);
+    let added: Vec<Op> = ops(&with)
+        .into_iter()
+        .filter(|op| !before.contains(op))
+        .collect();
+    let shown = format!("{added:#?}");
+    for part in [
+        "/state/ca.pem",
+        "etc/resolv.conf",
+        ".ringfence/ca.pem",
+        "etc/ssl/certs/ca-certificates.crt",
+        "ip_unprivileged_port_start",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    // Two mounts of one file, each opened and attached; three files and settings.
+    assert_eq!(added.len(), 7, "{shown}");
 }
 
 #[test]

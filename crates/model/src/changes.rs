@@ -113,6 +113,12 @@ pub enum WhyOmitted {
     Unreadable,
     /// The repository has something there that the workspace did not show.
     NotStaged,
+    /// The policy lets nobody write there.
+    ReadOnly,
+    /// The policy does not let it cross back.
+    NotExported,
+    /// It holds the value of a secret, or cannot be searched for one.
+    Secret,
 }
 
 /// A changed path that stays behind.

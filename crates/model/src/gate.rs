@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 
 use crate::ByteText;
 use crate::host::{Host, HostPattern};
-use crate::policy::network::{PathPattern, Protocol, Reason, Rules};
+use crate::policy::network::{NetworkRule, PathPattern, Protocol, Reason, Rules};
 
 /// Where the gate answers inside: name service, web proxy and SOCKS5.
 pub const GATE_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 1);
@@ -56,6 +56,17 @@ pub struct Setup {
     /// A file of certificates (PEM) that are trusted beside those of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roots: Option<PathBuf>,
+}
+
+impl Setup {
+    /// Whether requests are looked into anywhere; then the inside must trust the gate's authority.
+    pub fn looks_inside(&self) -> bool {
+        let rule = |rule: &NetworkRule| rule.looks_inside();
+        self.rules.0.iter().any(rule)
+            || !self.mocks.is_empty()
+            || !self.secrets.is_empty()
+            || !self.indexes.is_empty()
+    }
 }
 
 /// A double on the host that answers for a host.

@@ -41,6 +41,22 @@ impl Limits {
             output_bytes: Some(GIB),
         }
     }
+
+    /// One of them by name, in seconds, bytes or a count. `None`: there is no such bound.
+    pub fn most(&self, limit: Limit) -> Option<u64> {
+        match limit {
+            Limit::Time => self.time_seconds,
+            Limit::Memory => self.memory_bytes,
+            Limit::Processes => Some(self.processes),
+            Limit::Cpu => self.cpu_seconds,
+            Limit::OpenFiles => Some(self.open_files),
+            Limit::FileSize => self.file_bytes,
+            Limit::Disk => self.disk_bytes,
+            Limit::Inodes => self.disk_inodes,
+            Limit::Output => self.output_bytes,
+            Limit::Journal => None,
+        }
+    }
 }
 
 /// One bound by name.

@@ -3,7 +3,16 @@
 //! [`Effective`] is the whole answer for one sandbox: every file was read, every preset resolved,
 //! every conflict decided. Nothing is looked up later.
 
+pub mod area;
+pub mod built_in;
+pub mod document;
+pub mod explain;
+pub mod export;
+pub mod glob;
+mod merge;
+pub mod narrow;
 pub mod network;
+pub mod preset;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gate::{Index, Mock};
 use crate::host::HostPattern;
+use crate::limits::{Limit, Limits};
 use network::{Origin, PathPattern, Rules};
 
 /// The policy of one sandbox.
@@ -102,29 +112,56 @@ pub enum SecretSource {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variables {
     /// Names of variables of the caller that are passed on.
-    pub pass: Vec<String>,
-    pub set: BTreeMap<String, String>,
+    pub pass: Vec<Line>,
+    pub set: BTreeMap<String, Variable>,
 }
 
-/// Bounds that the policy sets; `None` leaves the default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bounds {
+/// A variable that the policy sets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Variable {
+    /// Absent in what leaves the host: it may be secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time_seconds: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_seconds: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub open_files: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk_inodes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_bytes: Option<u64>,
+    pub value: Option<String>,
+    pub from: Origin,
+}
+
+/// Bounds that the policy sets; the others are as usual.
+pub type Bounds = BTreeMap<Limit, Bound>;
+
+/// One bound.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    /// Seconds, bytes or a count. `None`: switched off by name.
+    pub most: Option<u64>,
+    pub from: Origin,
+}
+
+impl Effective {
+    /// The policy as it may leave the host: without values of variables.
+    pub fn published(&self) -> Self {
+        let mut own = self.clone();
+        for variable in own.env.set.values_mut() {
+            variable.value = None;
+        }
+        own
+    }
+}
+
+/// Puts the bounds of a policy over others.
+pub fn bound(limits: &mut Limits, bounds: &Bounds) {
+    for (limit, Bound { most, .. }) in bounds {
+        match (limit, most) {
+            (Limit::Time, most) => limits.time_seconds = *most,
+            (Limit::Memory, most) => limits.memory_bytes = *most,
+            (Limit::Cpu, most) => limits.cpu_seconds = *most,
+            (Limit::FileSize, most) => limits.file_bytes = *most,
+            (Limit::Disk, most) => limits.disk_bytes = *most,
+            (Limit::Inodes, most) => limits.disk_inodes = *most,
+            (Limit::Output, most) => limits.output_bytes = *most,
+            (Limit::Processes, Some(most)) => limits.processes = *most,
+            (Limit::OpenFiles, Some(most)) => limits.open_files = *most,
+            // No policy can say these.
+            (Limit::Processes | Limit::OpenFiles, None) | (Limit::Journal, _) => {}
+        }
+    }
 }

@@ -207,6 +207,8 @@ pub struct Hello {
     /// Where the workspace is; what happens to files below it is recorded.
     pub workspace: String,
     pub observation: Observation,
+    /// Whether a gate asks for sockets on the second socket that was handed over.
+    pub gate: bool,
     /// Directories that the agent may write.
     pub writable: Vec<String>,
     /// How long output may be idle after the leader's exit before an exec ends.
@@ -244,6 +246,8 @@ pub struct Prove {
     pub host_port: Option<u16>,
     /// Directories in which nothing can be made.
     pub unwritable: Vec<String>,
+    /// Directories and files at which nothing can change, mode and times included.
+    pub held: Vec<String>,
     /// Where a file can be made.
     pub writable: String,
 }

@@ -10,6 +10,7 @@ use ringfence_engine::attend::{Console, Inputs};
 use ringfence_engine::client::Stream;
 use ringfence_engine::ids::SandboxId;
 use ringfence_engine::mirror::Silent;
+use ringfence_engine::policy::Asked;
 use ringfence_engine::sandboxes::Host;
 use ringfence_engine::sandboxes::create::{CreateRequest, From, Stage, create};
 use ringfence_engine::sandboxes::exec::{Beside, ExecRequest, Lost, exec, turn};
@@ -97,7 +98,7 @@ pub fn sandbox(host: &Host, from: &From) -> Result<SandboxId> {
         stage: Stage::Whole,
         name: None,
         tag: None,
-        limits: Limits::for_host(2 << 30),
+        policy: Asked::nothing(Limits::for_host(2 << 30)),
         env: Vec::new(),
         ignored: Ignored::default(),
         idle_seconds: Some(600),

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use ringfence_model::ByteText;
 use ringfence_model::bundle::Policy;
 use ringfence_model::limits::Limits;
+use ringfence_model::policy::Effective;
 use ringfence_model::wire::WindowSize;
 
 use super::claim;
 use crate::error::Error;
-use crate::workspace::{self, Ignored, View};
+use crate::files::FileRules;
+use crate::workspace::{Ignored, View};
 
 /// Where programs are looked for inside.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -27,11 +29,17 @@ pub struct RunRequest {
     pub limits: Limits,
     /// A limit that is only watched on this host stops the run before it begins.
     pub require_hard: bool,
+    /// What it is held to; of this, limits, variables and hidden paths are below as well.
+    pub policy: Effective,
+    /// For a person: what is not as it was asked for.
+    pub notes: Vec<String>,
     /// Variables beyond the plain ones that every sandbox has.
     pub env: Vec<(ByteText, ByteText)>,
     pub view: View,
     /// A terminal of this size instead of pipes.
     pub terminal: Option<WindowSize>,
+    /// This program: it is also the gate.
+    pub program: PathBuf,
 }
 
 impl RunRequest {
@@ -43,7 +51,7 @@ impl RunRequest {
         {
             return Err(Error::NoCommand);
         }
-        workspace::patterns(&self.view.hide)?;
+        FileRules::of(&self.view.files)?;
         check_limits(&self.limits)?;
         check_variables(&self.env)
     }
@@ -53,15 +61,24 @@ impl RunRequest {
         Policy {
             limits: self.limits.clone(),
             require_hard: self.require_hard,
-            hide: self.view.hide.clone(),
+            hide: self
+                .view
+                .files
+                .hide
+                .iter()
+                .map(|line| line.text.clone())
+                .collect(),
             inside: ByteText::from(inside.as_os_str().as_bytes()),
             include_ignored: self.view.ignored == Ignored::Included,
+            effective: Some(self.policy.published()).filter(|own| *own != Effective::default()),
             variables: self.env.iter().map(|(name, _)| name.clone()).collect(),
         }
     }
 
-    pub(super) fn environment(&self) -> Vec<(ByteText, ByteText)> {
-        let mut env = environment(&self.env);
+    /// The variables of the command; `given` are those that lead to a gate.
+    pub(super) fn environment(&self, given: &[(ByteText, ByteText)]) -> Vec<(ByteText, ByteText)> {
+        let own: Vec<_> = given.iter().chain(&self.env).cloned().collect();
+        let mut env = environment(&own);
         let name = ByteText::from(claim::VARIABLE);
         if !env.iter().any(|(key, _)| *key == name) {
             env.push((name, claim::PATH.into()));

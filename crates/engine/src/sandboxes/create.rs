@@ -1,20 +1,25 @@
 //! A new sandbox: its base, made or found, and a row.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::slice;
 
 use ringfence_model::ByteText;
-use ringfence_model::limits::Limits;
 
 use super::Host;
 use crate::base::{self, Base};
 use crate::clock::now_us;
 use crate::error::Error;
 use crate::fail;
+use crate::files::{FileRules, check_mounts, mask};
 use crate::ids::{BaseId, SandboxId};
+use crate::keeper::INSIDE;
 use crate::mirror::{self, Progress};
+use crate::policy::{Asked, Settled};
 use crate::source::{self, Source};
 use crate::store::{AutoCheckpoint, NewSandbox, SandboxDetail};
-use crate::workspace::Ignored;
+use crate::workspace::{Ignored, mount_notes, scan};
 
 /// What a sandbox starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +50,8 @@ pub struct CreateRequest {
     pub stage: Stage,
     pub name: Option<String>,
     pub tag: Option<String>,
-    pub limits: Limits,
+    pub policy: Asked,
+    /// Variables beyond those of the policy.
     pub env: Vec<(ByteText, ByteText)>,
     pub ignored: Ignored,
     pub idle_seconds: Option<u64>,
@@ -68,15 +74,25 @@ pub fn create(
     request: &CreateRequest,
     progress: &mut dyn Progress,
 ) -> Result<Created, Error> {
-    crate::run::check_limits(&request.limits)?;
-    crate::run::check_variables(&request.env)?;
     // Before anything is fetched for it.
+    crate::run::check_limits(&request.policy.limits())?;
+    crate::run::check_variables(&request.env)?;
     if let Some(name) = &request.name {
         host.store.check_sandbox_name(name)?;
     }
+    let folder = local_folder(&request.from)?;
     let (base, source, mut notes) = find_base(host, request, progress)?;
     notes.extend(base.notes.iter().cloned());
     fail::point("create:based");
+    let policy = settle(host, request, &base)?;
+    notes.extend(policy.notes());
+    let files = &policy.effective.files;
+    let rules = FileRules::of(files)?;
+    let own: Vec<&Path> = folder.iter().map(PathBuf::as_path).collect();
+    let mounts = check_mounts(&files.mounts, &host.home, &own, Path::new(INSIDE))?;
+    notes.extend(mount_notes(&mounts));
+    let mut env = policy.env;
+    env.extend(request.env.iter().cloned());
     let id = SandboxId::random()?;
     let new = NewSandbox {
         id,
@@ -87,9 +103,17 @@ pub fn create(
         expires_us: expiry(request.ttl_seconds),
         detail: SandboxDetail {
             source,
-            limits: request.limits.clone(),
-            env: request.env.clone(),
+            limits: policy.limits,
+            env,
             ignored: request.ignored,
+            aliases: folder
+                .filter(|_| !rules.hidden().is_empty())
+                .map(|folder| scan::aliases(&folder, rules.hidden()))
+                .unwrap_or_default()
+                .iter()
+                .map(|path| path.as_os_str().as_bytes().into())
+                .collect(),
+            policy: policy.effective,
             idle_seconds: request.idle_seconds,
             auto_checkpoint: request.auto_checkpoint,
             forked_from: None,
@@ -97,13 +121,55 @@ pub fn create(
             mounted: Vec::new(),
         },
     };
-    make(host, &[new], "create")?;
+    make(host, slice::from_ref(&new), "create")?;
+    // Now, so that what cannot be held is told to who asks for it.
+    let detail = &new.detail;
+    let masked = mask::ensure(
+        &host.home.sandbox(id),
+        &base,
+        &detail.policy.files,
+        &detail.aliases,
+    );
+    match masked {
+        Ok(mask) => notes.extend(mask.notes),
+        Err(error) => {
+            super::remove::remove(host, &host.store.sandbox(id)?)?;
+            return Err(error);
+        }
+    }
     Ok(Created {
         sandbox: id,
         base: base.id,
         commit: base.commit,
         notes,
     })
+}
+
+/// The folder of this host that is copied as it is.
+fn local_folder(from: &From) -> Result<Option<PathBuf>, Error> {
+    let From::Repository {
+        typed,
+        revision: None,
+    } = from
+    else {
+        return Ok(None);
+    };
+    Ok(match source::parse(typed)?.source {
+        Source::Path(path) => Some(path),
+        Source::Url(_) => None,
+    })
+}
+
+/// The policy, narrowed by what the repository proposes. A stage may not show the proposal, and it
+/// counts all the same.
+fn settle(host: &Host, request: &CreateRequest, base: &Base) -> Result<Settled, Error> {
+    let whole = match base.stage_of {
+        Some(whole) => base::open(&host.home, &host.store, whole)?.workspace(),
+        None => base.workspace(),
+    };
+    let policy = request.policy.settle(&host.home, &whole)?;
+    crate::run::check_limits(&policy.limits)?;
+    Ok(policy)
 }
 
 /// Intent, directories, result: all of them or none.

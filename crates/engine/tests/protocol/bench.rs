@@ -86,8 +86,11 @@ impl Bench {
                 objects: Vec::new(),
                 holds: Holds::Folder,
                 tools,
+                areas: Vec::new(),
             },
+            mounts: Vec::new(),
             tmpfs_bytes: 64 << 20,
+            gate: None,
         };
         let name = state
             .path()
@@ -96,7 +99,8 @@ impl Bench {
             .to_string_lossy()
             .into_owned();
         let limits = Limits::for_host(ringfence_jail::total_memory_bytes());
-        let mut sandbox = Sandbox::start(name.trim_start_matches('.'), &spec, &limits).unwrap();
+        let mut sandbox =
+            Sandbox::start(name.trim_start_matches('.'), &spec, &limits, None).unwrap();
         sandbox.prove(&path("canary")).unwrap();
         Self {
             sandbox,

@@ -43,8 +43,15 @@ impl Inside {
             );
             return None;
         }
+        // An address beside 127.0.0.1: where there is none, glibc takes a network for one without
+        // IPv4, and who asks for that only (`AI_ADDRCONFIG`) finds no name.
         let mut holder = Command::new("unshare")
-            .args(["-n", "sh", "-c", "ip link set lo up && echo up && read end"])
+            .args([
+                "-n",
+                "sh",
+                "-c",
+                "ip link set lo up && ip address add 127.64.0.1/32 dev lo && echo up && read end",
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -98,6 +105,10 @@ impl Gate {
 
     pub fn start_with(setup: &Setup, values: &[SecretValue]) -> Option<Self> {
         let inside = Inside::new()?;
+        // All sides of all connections of a test are in this one process.
+        let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        files.current = files.maximum;
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, files).expect("it may");
         let (mut engine, gates_engine) = UnixStream::pair().expect("sockets");
         let (guest, gates_guest) = rustix::net::socketpair(
             AddressFamily::UNIX,

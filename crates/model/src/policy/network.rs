@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, HostError, HostPattern, Reach, plain_address};
 
+pub(super) use path::covers_segments;
 pub use path::{PathPattern, RequestPath};
 
 /// Where web requests go when a rule names no port.
@@ -101,6 +102,15 @@ impl Range {
             }
             _ => false,
         }
+    }
+}
+
+impl Range {
+    /// Whether all of the other one is in this one.
+    pub fn holds(&self, other: &Self) -> bool {
+        // IPv4 inside IPv6 is another range, however it begins.
+        let same = self.address.is_ipv4() == other.address.is_ipv4();
+        same && self.bits <= other.bits && self.contains(other.address)
     }
 }
 
@@ -242,7 +252,10 @@ impl NetworkRule {
 
     fn covers_request(&self, method: &str, path: &RequestPath) -> bool {
         (self.methods.is_empty() || self.methods.iter().any(|own| own == method))
-            && self.path.as_ref().is_none_or(|own| own.matches(path))
+            && self.path.as_ref().is_none_or(|own| match self.effect {
+                Effect::Allow => own.matches(path),
+                Effect::Deny => own.may_match(path),
+            })
     }
 
     /// Whether a host that this rule names may have this address.
@@ -296,7 +309,7 @@ fn split_port(place: &str) -> Result<(&str, Option<u16>), RuleError> {
     Ok((&place[..at], Some(port)))
 }
 
-fn read_methods(text: &str) -> Result<Vec<String>, RuleError> {
+pub(super) fn read_methods(text: &str) -> Result<Vec<String>, RuleError> {
     let methods: Vec<String> = text.split(',').map(str::to_owned).collect();
     let plain = |method: &String| {
         !method.is_empty()

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::commands::limits::{LimitArgs, Quantity, VariableArgs, duration};
 use crate::commands::open_host;
+use crate::commands::policy::PolicyArgs;
 use crate::text::{clean, clean_json, shorten};
 
 /// Make a sandbox from a repository, a folder, or nothing
@@ -56,6 +57,8 @@ pub struct Create {
     #[arg(long)]
     include_ignored: bool,
     #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
     variables: VariableArgs,
@@ -98,12 +101,18 @@ impl Create {
                 revision: self.base.clone(),
             }
         };
+        let folder = match &from {
+            From::Repository { typed, .. } => std::fs::canonicalize(typed).ok(),
+            From::Empty => None,
+        };
         let request = CreateRequest {
             from,
             stage,
             name: self.name,
             tag: self.tag,
-            limits: self.limits.limits(),
+            policy: self
+                .policy
+                .asked(&host.home, &self.limits, folder.as_deref(), Vec::new())?,
             env: self.variables.variables(),
             ignored: if self.include_ignored {
                 Ignored::Included

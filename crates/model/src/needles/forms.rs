@@ -9,14 +9,14 @@ use zeroize::Zeroizing;
 const MIN_CODED: usize = 6;
 
 /// One way to write a needle, and what stands there instead.
-pub(crate) struct Form {
-    pub(crate) name: &'static str,
-    pub(crate) bytes: Zeroizing<Vec<u8>>,
-    pub(crate) instead: Vec<u8>,
+pub struct Form {
+    pub name: &'static str,
+    pub bytes: Zeroizing<Vec<u8>>,
+    pub instead: Vec<u8>,
 }
 
 /// All forms of a needle, with the same form of what replaces it.
-pub(crate) fn forms(needle: &[u8], instead: &[u8]) -> Vec<Form> {
+pub fn forms(needle: &[u8], instead: &[u8]) -> Vec<Form> {
     let mut all: Vec<Form> = Vec::new();
     if needle.is_empty() {
         return all;

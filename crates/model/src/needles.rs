@@ -1,12 +1,16 @@
 //! Finds and replaces needles in a stream, however it is cut into pieces.
 
+mod forms;
+
+use std::ops::Deref;
+
 use aho_corasick::{AhoCorasick, MatchKind};
 use bytes::Bytes;
 
-use super::forms::{Form, forms};
+use forms::{Form, forms};
 
 /// What is searched: forms of each needle, each with the number of its secret.
-pub(crate) struct Needles {
+pub struct Needles {
     search: AhoCorasick,
     forms: Vec<(usize, Form)>,
     longest: usize,
@@ -14,14 +18,14 @@ pub(crate) struct Needles {
 
 /// One thing that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Found {
-    pub(crate) secret: usize,
-    pub(crate) form: &'static str,
+pub struct Found {
+    pub secret: usize,
+    pub form: &'static str,
 }
 
 impl Needles {
     /// `pairs`: each needle, and what stands there instead. `None`: there is nothing to search.
-    pub(crate) fn new<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Self> {
+    pub fn new<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Self> {
         let mut all: Vec<(usize, Form)> = Vec::new();
         for (number, (needle, instead)) in pairs.enumerate() {
             all.extend(
@@ -47,7 +51,7 @@ impl Needles {
     }
 
     /// The first needle in a whole text.
-    pub(crate) fn find(&self, text: &[u8]) -> Option<Found> {
+    pub fn find(&self, text: &[u8]) -> Option<Found> {
         self.search
             .find(text)
             .map(|found| self.found(found.pattern().as_usize()))
@@ -62,7 +66,7 @@ impl Needles {
     }
 
     /// Replaces all needles of a whole text. `None`: there are none.
-    pub(crate) fn replace(&self, text: &[u8], seen: &mut Vec<Found>) -> Option<Vec<u8>> {
+    pub fn replace(&self, text: &[u8], seen: &mut Vec<Found>) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let at = self.replace_from(text, text.len(), &mut out, seen);
         (at > 0).then(|| {
@@ -111,16 +115,29 @@ impl Needles {
     }
 }
 
-/// A stream that is searched. Only what may be the beginning of a needle is held back, so that what
-/// is sent little by little also arrives so.
-pub(crate) struct Stream<'a> {
-    needles: &'a Needles,
-    held: Vec<u8>,
-    pub(crate) seen: Vec<Found>,
+impl std::fmt::Debug for Needles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Neither what is searched nor what finds it.
+        f.write_str("Needles(..)")
+    }
 }
 
-impl<'a> Stream<'a> {
-    pub(crate) fn new(needles: &'a Needles) -> Self {
+/// A stream that is searched. Only what may be the beginning of a needle is held back, so that what
+/// is sent little by little also arrives so.
+pub struct Stream<N> {
+    needles: N,
+    held: Vec<u8>,
+    pub seen: Vec<Found>,
+}
+
+impl<N> std::fmt::Debug for Stream<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stream(..)")
+    }
+}
+
+impl<N: Deref<Target = Needles>> Stream<N> {
+    pub fn new(needles: N) -> Self {
         Self {
             needles,
             held: Vec::new(),
@@ -128,12 +145,15 @@ impl<'a> Stream<'a> {
         }
     }
 
-    pub(crate) fn needles(&self) -> &'a Needles {
+    pub fn needles(&self) -> N
+    where
+        N: Copy,
+    {
         self.needles
     }
 
     /// Takes a piece, and gives what may go on.
-    pub(crate) fn piece(&mut self, piece: Bytes) -> Bytes {
+    pub fn piece(&mut self, piece: Bytes) -> Bytes {
         let text = if self.held.is_empty() {
             piece
         } else {
@@ -157,7 +177,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The stream ends: what was held back is no needle.
-    pub(crate) fn end(&mut self) -> Bytes {
+    pub fn end(&mut self) -> Bytes {
         let held = std::mem::take(&mut self.held);
         match self.needles.replace(&held, &mut self.seen) {
             Some(out) => out.into(),
@@ -166,7 +186,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-impl Drop for Stream<'_> {
+impl<N> Drop for Stream<N> {
     fn drop(&mut self) {
         zeroize::Zeroize::zeroize(&mut self.held);
     }

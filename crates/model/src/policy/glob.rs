@@ -1,0 +1,112 @@
+//! Patterns of paths, as in a gitignore: one without a slash matches at any depth, case does not
+//! matter, and what a pattern matches goes with all that is below it.
+
+use std::path::Path;
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+/// What is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GlobError {
+    #[error("`{0}` names nothing in a folder")]
+    Nothing(String),
+    #[error("`{pattern}` is not a pattern")]
+    Parse {
+        pattern: String,
+        #[source]
+        source: globset::Error,
+    },
+}
+
+/// Some patterns, ready to be matched.
+#[derive(Clone, Debug)]
+pub struct Globs(GlobSet);
+
+impl Globs {
+    /// No pattern at all.
+    pub fn none() -> Self {
+        Self(GlobSet::empty())
+    }
+
+    pub fn parse<T: AsRef<str>>(list: &[T]) -> Result<Self, GlobError> {
+        let mut set = GlobSetBuilder::new();
+        for pattern in list {
+            let pattern = pattern.as_ref();
+            let fail = |source| GlobError::Parse {
+                pattern: pattern.to_owned(),
+                source,
+            };
+            let whole = plain(pattern)?;
+            // `dir/**` is what is in it; the directory itself goes with it.
+            for form in [whole.strip_suffix("/**"), Some(&whole)]
+                .into_iter()
+                .flatten()
+            {
+                let glob = GlobBuilder::new(form)
+                    .literal_separator(true)
+                    .case_insensitive(true)
+                    .build();
+                set.add(glob.map_err(fail)?);
+            }
+        }
+        let fail = |source| GlobError::Parse {
+            pattern: String::new(),
+            source,
+        };
+        set.build().map(Self).map_err(fail)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a path, or a directory above it, is matched.
+    pub fn matches(&self, path: &Path) -> bool {
+        !self.0.is_empty()
+            && path
+                .ancestors()
+                .filter(|part| !part.as_os_str().is_empty())
+                .any(|part| self.0.is_match(part))
+    }
+}
+
+/// The pattern from the top of the folder.
+fn plain(pattern: &str) -> Result<String, GlobError> {
+    let bare = pattern.trim_start_matches("./").trim_end_matches('/');
+    if bare.is_empty() || bare.split('/').any(|part| part == "..") {
+        return Err(GlobError::Nothing(pattern.to_owned()));
+    }
+    Ok(match bare.contains('/') {
+        true => bare.strip_prefix('/').unwrap_or(bare).to_owned(),
+        false => format!("**/{bare}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_means_what_a_person_means() {
+        let globs = Globs::parse(&[".env*", "**/*.pem", "secrets/**", "/conf/key"]).unwrap();
+        for (path, expected) in [
+            (".env", true),
+            (".env.local", true),
+            ("sub/.ENV", true),
+            ("a/b/c.pem", true),
+            ("c.pem", true),
+            ("secrets", true),
+            ("secrets/a/b", true),
+            ("sub/secrets/a", false),
+            ("conf/key", true),
+            ("sub/conf/key", false),
+            ("env", false),
+            ("src/main.rs", false),
+        ] {
+            assert_eq!(globs.matches(Path::new(path)), expected, "{path}");
+        }
+        assert!(Globs::parse(&["a["]).is_err());
+        assert!(Globs::parse(&["../a"]).is_err());
+        assert!(Globs::parse(&["/"]).is_err());
+    }
+}
