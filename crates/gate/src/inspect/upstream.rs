@@ -99,14 +99,21 @@ impl Trust {
 
 fn roots(more: Option<&Path>) -> io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    // A host without any is no error: then only those that are named hold.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let native = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(native.certs);
     if let Some(path) = more {
         let bad = |error| io::Error::other(format!("{}: {error}", path.display()));
         for certificate in CertificateDer::pem_file_iter(path).map_err(bad)? {
             let certificate = certificate.map_err(bad)?;
             roots.add(certificate).map_err(io::Error::other)?;
         }
+    }
+    if roots.is_empty() {
+        // Nobody would ever be believed; say why, not that each host is a stranger.
+        return Err(match native.errors.into_iter().next() {
+            Some(error) => io::Error::other(error),
+            None => io::Error::new(io::ErrorKind::NotFound, "the host has no certificates"),
+        });
     }
     Ok(roots)
 }
