@@ -81,9 +81,13 @@ async fn drive(
     });
     let authority = gate.inspect.authority();
     gate.words.say(Word::Ready { authority }).await;
-    let listening = spawn_local(listen(gate.clone()));
+    let mut listening = spawn_local(listen(gate.clone()));
 
-    let ended = obey(&gate, orders).await;
+    let ended = tokio::select! {
+        ended = obey(&gate, orders) => ended,
+        // Without its sockets a gate is none; the engine sees that it went.
+        Ok(Err(error)) = &mut listening => Err(error),
+    };
     listening.abort();
     gate.open.close_all();
     tokio::time::timeout(END_TIME, gate.open.emptied())
@@ -99,26 +103,20 @@ async fn drive(
 }
 
 /// Answers inside, as soon as there is a guest.
-async fn listen(gate: Rc<Gate>) {
-    // A guest that gives no sockets has a sandbox without a network; the engine sees that nothing
-    // listens.
-    if let Ok(own) = sockets(&gate).await {
-        gate.words.say(Word::Listening).await;
-        let [names, proxy, socks] = own.streams;
-        let ask = |stream| ask::serve_stream(gate.clone(), stream);
-        tokio::join!(
-            ask::serve_datagrams(gate.clone(), own.datagrams),
-            accept(gate.clone(), names, ask),
-            accept(gate.clone(), proxy, |stream| proxy::serve(
-                gate.clone(),
-                stream
-            )),
-            accept(gate.clone(), socks, |stream| socks::serve(
-                gate.clone(),
-                stream
-            )),
-        );
-    }
+async fn listen(gate: Rc<Gate>) -> io::Result<()> {
+    let Sockets { datagrams, streams } = sockets(&gate).await?;
+    gate.words.say(Word::Listening).await;
+    let [names, proxy, socks] = streams;
+    let serve_names = |stream| ask::serve_stream(gate.clone(), stream);
+    let serve_proxy = |stream| proxy::serve(gate.clone(), stream);
+    let serve_socks = |stream| socks::serve(gate.clone(), stream);
+    tokio::join!(
+        ask::serve_datagrams(gate.clone(), datagrams),
+        accept(gate.clone(), names, serve_names),
+        accept(gate.clone(), proxy, serve_proxy),
+        accept(gate.clone(), socks, serve_socks),
+    );
+    Ok(())
 }
 
 struct Sockets {

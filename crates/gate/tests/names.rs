@@ -221,20 +221,6 @@ fn more_names_than_have_listeners_keep_their_addresses() {
     assert!(gate.inside(connects));
 }
 
-/// What a program prints inside, where the program is here.
-fn prints(gate: &Gate, program: &str, arguments: &[&str]) -> Option<String> {
-    if std::process::Command::new(program)
-        .arg("--version")
-        .output()
-        .is_err()
-    {
-        println!("SKIPPED what {program} sees: it is not installed");
-        return None;
-    }
-    let output = gate.run(program, arguments);
-    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
 #[test]
 fn the_resolvers_of_real_programs_understand() {
     let world = World::new(&[]);
@@ -242,25 +228,25 @@ fn the_resolvers_of_real_programs_understand() {
         return;
     };
     // glibc
-    if let Some(text) = prints(&gate, "getent", &["ahostsv4", "a.test"]) {
+    if let Some(text) = gate.prints("getent", &["ahostsv4", "a.test"]) {
         assert!(text.starts_with("127.64.1.0 "), "{text}");
         assert_eq!(
-            prints(&gate, "getent", &["ahosts", "denied.test"]).as_deref(),
+            gate.prints("getent", &["ahosts", "denied.test"]).as_deref(),
             Some("")
         );
-        let back = prints(&gate, "getent", &["hosts", "127.64.1.0"]);
+        let back = gate.prints("getent", &["hosts", "127.64.1.0"]);
         assert!(back.is_some_and(|text| text.ends_with("a.test")));
     }
     // c-ares, and what node does by itself
     let ask = "const d = require('dns'); \
                d.resolve4('a.test', (_, a) => d.resolve4('denied.test', (e) => \
                d.lookup('denied.test', (f) => console.log(a[0], e.code, f.code))))";
-    if let Some(text) = prints(&gate, "node", &["-e", ask]) {
+    if let Some(text) = gate.prints("node", &["-e", ask]) {
         assert_eq!(text, "127.64.1.0 ENOTFOUND ENOTFOUND");
     }
     let ask = "import socket\ntry: socket.create_connection(('denied.test', 443))\n\
                except socket.gaierror as e: print(e.errno == socket.EAI_NONAME)";
-    if let Some(text) = prints(&gate, "python3", &["-c", ask]) {
+    if let Some(text) = gate.prints("python3", &["-c", ask]) {
         assert_eq!(text, "True");
     }
     assert_eq!(world.asked(), Vec::<String>::new());

@@ -255,6 +255,16 @@ impl Gate {
         (output.status.code().unwrap_or(-1), text)
     }
 
+    /// What a program prints inside, where the program is here.
+    pub fn prints(&self, program: &str, arguments: &[&str]) -> Option<String> {
+        if Command::new(program).arg("--version").output().is_err() {
+            println!("SKIPPED what {program} sees: it is not installed");
+            return None;
+        }
+        let output = self.run(program, arguments);
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
     /// Does something in a thread inside and waits for it.
     pub fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         self.inside.spawn(work).join().expect("no panic")
