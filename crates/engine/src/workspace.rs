@@ -132,12 +132,13 @@ impl Workspace {
         let scanned = scan::scan(&folder.path, &mask, hidden, &identity)?;
         notes.extend(scanned.notes());
         if !hidden.is_empty() && scanned.hides_nothing() {
-            let lines = view.files.hide.iter().map(|line| line.text.as_str());
-            let hide: Vec<&str> = lines.collect();
-            notes.push(format!(
-                "nothing in the folder is hidden by {}",
-                hide.join(", ")
-            ));
+            // What a file hides in every folder need not be in this one.
+            let typed = view.files.hide.iter().filter(|line| line.from.line == 0);
+            let hide: Vec<&str> = typed.map(|line| line.text.as_str()).collect();
+            if !hide.is_empty() {
+                let hide = hide.join(", ");
+                notes.push(format!("nothing in the folder is hidden by {hide}"));
+            }
         } else if !hidden.is_empty() && !objects.is_empty() {
             notes.push(
                 "what was committed once can be read from git's objects, hidden or not".to_owned(),
