@@ -42,6 +42,8 @@ enum Command {
     #[command(hide = true)]
     Keep(commands::keep::Keep),
     #[command(hide = true)]
+    Gate(commands::keep::Gate),
+    #[command(hide = true)]
     Settle(commands::keep::Settle),
 }
 
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Gc(command) => command.run(),
         Command::Du(command) => command.run(),
         Command::Keep(command) => command.run(),
+        Command::Gate(command) => command.run(),
         Command::Settle(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => command.run(),

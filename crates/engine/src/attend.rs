@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_jail::cgroup::CgroupEvents;
 use ringfence_jail::signals::{Signal, Signals};
+use ringfence_model::journal::Event;
 use ringfence_model::limits::{HumanBytes, Limit, Limits};
 use ringfence_model::observed::Observed;
 use ringfence_model::outcome::Outcome;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::client::{Client, ClientError, Message, Stream};
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::journal::{JournalError, MAX_JOURNAL_BYTES};
 use crate::output::Spool;
 use crate::watch::{DiskWatch, LOOK_EVERY, Seen};
@@ -57,6 +59,8 @@ pub trait Channel {
 /// Takes what the kernel showed of the processes inside.
 pub trait Witness {
     fn observed(&mut self, observed: Observed) -> Result<(), JournalError>;
+    /// Takes what the gate said, or that it is gone.
+    fn network(&mut self, event: Event) -> Result<(), JournalError>;
     /// Nothing happened for a moment: what was taken can be put where it outlives this process.
     fn idle(&mut self);
 }
@@ -66,6 +70,8 @@ pub struct Records<'a> {
     pub spool: &'a mut Spool,
     pub disk: &'a mut DiskWatch,
     pub witness: &'a mut dyn Witness,
+    /// The way out, where there is one; `None` once it is gone.
+    pub gate: &'a mut Option<Gate>,
 }
 
 impl std::fmt::Debug for Records<'_> {
@@ -115,6 +121,7 @@ pub fn attend(
         spool: records.spool,
         disk: records.disk,
         witness: records.witness,
+        gate: records.gate,
         console,
         stdin: inputs.stdin,
         signals: inputs.signals,
@@ -147,6 +154,7 @@ struct Attending<'a> {
     spool: &'a mut Spool,
     disk: &'a mut DiskWatch,
     witness: &'a mut dyn Witness,
+    gate: &'a mut Option<Gate>,
     console: &'a mut dyn Console,
     stdin: Option<BorrowedFd<'a>>,
     signals: Option<&'a Signals>,
@@ -186,6 +194,7 @@ impl Attending<'_> {
             return self.take(message);
         }
         let (from_guest, from_stdin, from_signals) = self.wait(sandbox, room)?;
+        self.hear_gate()?;
         if !from_guest {
             self.console.idle();
             self.witness.idle();
@@ -253,6 +262,10 @@ impl Attending<'_> {
             signals_at = Some(waits.len());
             waits.push(PollFd::from_borrowed_fd(signals.fd(), PollFlags::IN));
         }
+        if let Some(gate) = &*self.gate {
+            // Only to wake up: it is heard at each turn.
+            waits.push(PollFd::from_borrowed_fd(gate.fd(), PollFlags::IN));
+        }
         let timeout = Timespec {
             tv_sec: 0,
             tv_nsec: LOOK_EVERY.as_nanos() as i64,
@@ -314,7 +327,32 @@ impl Attending<'_> {
 
     /// INVARIANT: nothing goes on unrecorded: a journal that takes no more ends the command.
     fn witness(&mut self, observed: Observed) -> Result<(), Error> {
-        match self.witness.observed(observed) {
+        let taken = self.witness.observed(observed);
+        self.recorded(taken)
+    }
+
+    /// What the gate has said goes into the journal. A gate that is gone takes the network with it.
+    fn hear_gate(&mut self) -> Result<(), Error> {
+        let Some(gate) = self.gate else {
+            return Ok(());
+        };
+        let events = match gate.receive() {
+            Ok(seen) => seen.into_iter().map(Event::Network).collect(),
+            Err(error) => {
+                *self.gate = None;
+                let detail = error.to_string();
+                vec![Event::GateLost { detail }]
+            }
+        };
+        for event in events {
+            let taken = self.witness.network(event);
+            self.recorded(taken)?;
+        }
+        Ok(())
+    }
+
+    fn recorded(&mut self, taken: Result<(), JournalError>) -> Result<(), Error> {
+        match taken {
             Ok(()) => Ok(()),
             Err(JournalError::Full { .. }) if self.over.is_some() => Ok(()),
             Err(JournalError::Full { .. }) => {

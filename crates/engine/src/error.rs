@@ -15,6 +15,7 @@ use crate::client::ClientError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
 use crate::files::FilesError;
+use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
@@ -25,6 +26,7 @@ use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
 use crate::sandbox::SandboxError;
+use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
 use crate::store::{RecoverError, StoreError};
 
@@ -80,6 +82,10 @@ pub enum Error {
     Lock(#[from] LockError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error(transparent)]
+    Gate(#[from] GateError),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     #[error(transparent)]
     Audit(#[from] AuditError),
     #[error(transparent)]
@@ -272,6 +278,8 @@ impl Error {
             | Self::ToolRequestTooLarge { .. }
             | Self::Config(_) => ErrorKind::Invalid,
             Self::KeeperFailed { exit_code, .. } => ErrorKind::of_exit_code(*exit_code),
+            Self::Gate(GateError::Secret(_)) | Self::Network(_) => ErrorKind::Invalid,
+            Self::Gate(_) => ErrorKind::Unavailable,
             Self::RuntimeLost { .. }
             | Self::OtherExecution { .. }
             | Self::WorkspaceBroken { .. }

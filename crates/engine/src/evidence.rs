@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ringfence_model::gate::Traffic;
 use ringfence_model::journal::{Event, Line};
 use ringfence_model::observed::{
     Exec, ExecFailed, Exit, Observed, Program, Refused, Version, Write,
@@ -20,6 +21,10 @@ pub struct Evidence {
     /// Each with how many writes had been seen before it.
     pub versions: Vec<(usize, Version)>,
     pub refused: Vec<(i64, Refused)>,
+    /// What was asked of the gate, and what came of it.
+    pub network: Vec<(i64, Traffic)>,
+    /// Whether the gate was gone before the sandbox.
+    pub gate_lost: bool,
 }
 
 /// How the journal says what was observed; versions of files are not in it.
@@ -70,7 +75,8 @@ impl Evidence {
         evidence
     }
 
-    fn keep(&mut self, time_us: i64, event: &Event) {
+    /// Takes what the journal says.
+    pub fn keep(&mut self, time_us: i64, event: &Event) {
         match event {
             Event::Program(program) => {
                 self.programs.insert(program.program, program.clone());
@@ -93,6 +99,8 @@ impl Evidence {
             Event::ExecFailed(failed) => self.failed.push((time_us, failed.clone())),
             Event::Write(write) => self.writes.push((time_us, write.clone())),
             Event::Denial(refused) => self.refused.push((time_us, refused.clone())),
+            Event::Network(traffic) => self.network.push((time_us, traffic.clone())),
+            Event::GateLost { .. } => self.gate_lost = true,
             _ => {}
         }
     }

@@ -19,7 +19,7 @@ mod clear;
 mod error;
 mod fetch;
 mod process;
-mod stall;
+pub(crate) mod stall;
 
 use std::path::{Path, PathBuf};
 

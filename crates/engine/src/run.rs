@@ -16,6 +16,7 @@ mod review;
 mod summary;
 
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use ringfence_jail::plan::Spec;
@@ -36,6 +37,7 @@ use crate::clock::now_us;
 use crate::error::Error;
 use crate::evidence::Evidence;
 use crate::fail;
+use crate::gate::{Gate, Handover};
 use crate::home::Home;
 use crate::ids::RunId;
 use crate::journal::{JournalError, JournalFile};
@@ -94,12 +96,18 @@ pub fn run(
     })?;
 
     steps.begin("start", console)?;
+    let place = home.workspaces().join(id.as_str());
+    let opened = Gate::open(home, &request.program, &request.policy, &place)?;
+    let (mut gate, handover) = opened.unzip();
     let mut sandbox = Sandbox::start(
         id.as_str(),
-        &spec(&workspace, &request.limits),
+        &spec(&workspace, &request.limits, handover.as_ref()),
         &request.limits,
+        handover.as_ref().map(|handover| handover.socket.as_fd()),
     )?;
+    drop(handover);
     require_hard(request, &sandbox)?;
+    gate.as_mut().map(Gate::ready).transpose()?;
     journal.append(Event::Enforced {
         backend: BACKEND.to_owned(),
         identity: workspace.identity().as_str().to_owned(),
@@ -122,7 +130,9 @@ pub fn run(
     let reserve = Reserve::make(home, id, &request.limits);
     let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?;
     let mut disk = DiskWatch::new(&workspace.upper(), &request.limits)?;
-    let exec = exec(request, &workspace, inputs);
+    let given = gate.as_ref().map(Gate::environment).unwrap_or_default();
+    let env = request.environment(given);
+    let exec = exec(request, env.clone(), &workspace, inputs);
     let mut recorder = Recorder {
         journal: &mut journal,
         evidence: Evidence::default(),
@@ -131,6 +141,7 @@ pub fn run(
         spool: &mut spool,
         disk: &mut disk,
         witness: &mut recorder,
+        gate: &mut gate,
     };
     let attended = attend(
         &mut sandbox,
@@ -141,7 +152,10 @@ pub fn run(
         console,
     )?;
     drop(reserve);
-    let claimed = claim::read(sandbox.client(), &request.environment(), &mut recorder)?;
+    let claimed = claim::read(sandbox.client(), &env, &mut recorder)?;
+    for traffic in gate.map(Gate::end).unwrap_or_default() {
+        recorder.network(Event::Network(traffic))?;
+    }
     let evidence = recorder.evidence;
     for (limit, detail) in &attended.hits {
         journal.append(Event::Limit {
@@ -262,6 +276,12 @@ impl Witness for Recorder<'_> {
         }
     }
 
+    fn network(&mut self, event: Event) -> Result<(), JournalError> {
+        let time_us = now_us();
+        self.evidence.keep(time_us, &event);
+        self.journal.append_observed(time_us, event)
+    }
+
     fn idle(&mut self) {
         // A disk that is full now may have room when it must have.
         let _ = self.journal.flush();
@@ -280,7 +300,7 @@ fn new_run(request: &RunRequest, folder: &Folder) -> NewRun {
     }
 }
 
-fn spec(workspace: &Workspace, limits: &Limits) -> Spec {
+fn spec(workspace: &Workspace, limits: &Limits, gate: Option<&Handover>) -> Spec {
     Spec {
         identity: workspace.identity().clone(),
         hostname: HOSTNAME.to_owned(),
@@ -288,6 +308,7 @@ fn spec(workspace: &Workspace, limits: &Limits) -> Spec {
         mounts: workspace.mounts().to_vec(),
         // BOUND: each temporary file system may hold half of the memory that the sandbox has.
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
+        gate: gate.map(|handover| handover.spec.clone()),
     }
 }
 
@@ -304,10 +325,15 @@ fn backend(workspace: &Workspace, sandbox: &Sandbox, probes: usize) -> Backend {
     }
 }
 
-fn exec(request: &RunRequest, workspace: &Workspace, inputs: &Inputs<'_>) -> Exec {
+fn exec(
+    request: &RunRequest,
+    env: Vec<(ByteText, ByteText)>,
+    workspace: &Workspace,
+    inputs: &Inputs<'_>,
+) -> Exec {
     Exec {
         argv: request.argv.clone(),
-        env: request.environment(),
+        env,
         cwd: ByteText::from(path_bytes(&workspace.spec().inside)),
         stdin: if inputs.stdin.is_some() {
             Stdin::Frames

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -58,8 +59,14 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Starts one and waits until it has locked itself down. What happens in it is observed.
-    pub fn start(name: &str, spec: &Spec, limits: &Limits) -> Result<Self, SandboxError> {
-        Self::start_observed(name, spec, limits, Observation::Verified)
+    /// `gate`: where a gate asks the guest for sockets.
+    pub fn start(
+        name: &str,
+        spec: &Spec,
+        limits: &Limits,
+        gate: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, SandboxError> {
+        Self::start_observed(name, spec, limits, gate, Observation::Verified)
     }
 
     /// As [`Self::start`], for measurements also without observation.
@@ -67,6 +74,7 @@ impl Sandbox {
         name: &str,
         spec: &Spec,
         limits: &Limits,
+        gate: Option<BorrowedFd<'_>>,
         observation: Observation,
     ) -> Result<Self, SandboxError> {
         let sealed = guest::sealed().map_err(SandboxError::SealGuest)?;
@@ -79,7 +87,7 @@ impl Sandbox {
                 processes: Some(limits.processes),
             },
         );
-        let launched = launch(spec, sealed, cgroup.as_ref())?;
+        let launched = launch(spec, sealed, cgroup.as_ref(), gate)?;
         let socket = launched
             .control()
             .try_clone()
@@ -93,6 +101,7 @@ impl Sandbox {
             agent_gid: AGENT_ID,
             workspace: inside,
             observation,
+            gate: gate.is_some(),
             writable: reach.writable.clone(),
             drain_idle_ms: DRAIN_IDLE.as_millis() as u64,
             open_files: limits.open_files,

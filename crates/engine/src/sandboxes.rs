@@ -21,6 +21,7 @@ pub mod exec;
 pub mod files;
 pub mod fork;
 pub mod gc;
+pub mod network;
 mod open;
 pub mod recover;
 pub mod remove;

@@ -20,6 +20,7 @@ use ringfence_engine::store::{AutoCheckpoint, SourceState, Store};
 use ringfence_engine::workspace::Ignored;
 use ringfence_engine::{base, source};
 use ringfence_model::limits::Limits;
+use ringfence_model::policy::Effective;
 
 const SEED: &str = "git init -qb main app; cd app; echo one > a; git add a; git commit -qm one;";
 
@@ -411,8 +412,8 @@ fn request(text: &str) -> CreateRequest {
         tag: None,
         limits: Limits::for_host(8 << 30),
         env: Vec::new(),
+        policy: Effective::default(),
         ignored: Ignored::default(),
-        files: ringfence_model::policy::Files::default(),
         idle_seconds: None,
         ttl_seconds: None,
         auto_checkpoint: AutoCheckpoint::default(),

@@ -13,6 +13,7 @@ mod freeze;
 mod observe;
 mod processes;
 mod proof;
+mod sockets;
 mod watch;
 
 use std::io;
@@ -33,6 +34,7 @@ use ringfence_model::ByteText;
 use ringfence_model::wire::{Failure, Hello, Observation, Reply, Request, Wall};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use sockets::Sockets;
 use watch::Watches;
 
 /// SIGKILL.
@@ -70,6 +72,7 @@ fn serve(socket: UnixStream) -> io::Result<()> {
         files: Files::default(),
         watches: Watches::default(),
         freezer: Freezer::default(),
+        sockets: Sockets::absent(),
         ready: None,
     };
     loop {
@@ -87,6 +90,7 @@ fn serve(socket: UnixStream) -> io::Result<()> {
         }
         guest.files.advance(&mut guest.connection);
         guest.watches.advance(&mut guest.connection);
+        guest.sockets.advance();
         guest.connection.flush()?;
     }
 }
@@ -97,6 +101,7 @@ struct Guest {
     files: Files,
     watches: Watches,
     freezer: Freezer,
+    sockets: Sockets,
     /// Set once the guest is locked down; nothing is done before.
     ready: Option<Ready>,
 }
@@ -121,6 +126,7 @@ impl Guest {
         let room = self.connection.has_room();
         self.execs.interests(room, &mut waits);
         self.watches.interests(&mut waits);
+        self.sockets.interests(&mut waits);
         let observer = self.ready.as_ref().map(|ready| &ready.observer);
         if let Some(observer) = observer {
             observer.interests(room, &mut waits);
@@ -167,6 +173,9 @@ impl Guest {
     fn answer(&mut self, stream: u32, request: Request) -> io::Result<()> {
         let reply = match (request, &mut self.ready) {
             (Request::Hello(hello), None) => {
+                if hello.gate {
+                    self.sockets = Sockets::asked_by(ringfence_jail::inherited_gate());
+                }
                 let wall = lock_down(&hello)?;
                 let observer = Observer::new(&hello.workspace)?;
                 let watched = match hello.observation {

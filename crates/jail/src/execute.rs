@@ -23,6 +23,8 @@ pub(crate) const CONTROL_FD: RawFd = 3;
 pub(crate) const GUEST_FD: RawFd = 4;
 /// Where a failure is reported; closed by exec.
 pub(crate) const ERROR_FD: RawFd = 5;
+/// Where the gate asks for sockets, in a sandbox that has one.
+pub(crate) const GATE_FD: RawFd = 6;
 
 /// Descriptors that the launcher child hands on.
 #[derive(Clone, Copy)]
@@ -31,6 +33,7 @@ pub(crate) struct Handed {
     pub guest: RawFd,
     /// INVARIANT: 10 or more, so that it is never in another one's place.
     pub error: RawFd,
+    pub gate: Option<RawFd>,
 }
 
 /// What failed: the number of the operation, and the kernel's word.
@@ -371,6 +374,10 @@ fn close_descriptors(handed: Handed) -> rustix::io::Result<()> {
     // They may be in each other's place: move them out of the way first.
     let control = rustix::io::fcntl_dupfd_cloexec(borrow(handed.control), 10)?;
     let guest = rustix::io::fcntl_dupfd_cloexec(borrow(handed.guest), 10)?;
+    let gate = handed
+        .gate
+        .map(|gate| rustix::io::fcntl_dupfd_cloexec(borrow(gate), 10))
+        .transpose()?;
     let null = rustix::fs::openat(
         CWD,
         c"/dev/null",
@@ -386,6 +393,14 @@ fn close_descriptors(handed: Handed) -> rustix::io::Result<()> {
     for fd in [GUEST_FD, ERROR_FD] {
         rustix::io::fcntl_setfd(borrow(fd), rustix::io::FdFlags::CLOEXEC)?;
     }
+    let first_closed = match gate {
+        Some(gate) => {
+            sys::dup_to(gate.as_raw_fd(), GATE_FD)?;
+            std::mem::forget(gate);
+            GATE_FD + 1
+        }
+        None => GATE_FD,
+    };
     std::mem::forget((control, guest, null));
-    sys::close_from(6)
+    sys::close_from(first_closed.cast_unsigned())
 }

@@ -64,6 +64,14 @@ const ETC: &[&str] = &[
     "vim",
 ];
 
+/// Where systems keep the certificates that they trust in one file.
+const BUNDLES: &[&str] = &[
+    "etc/ssl/certs/ca-certificates.crt",
+    "etc/ssl/cert.pem",
+    "etc/pki/tls/certs/ca-bundle.crt",
+    "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+];
+
 /// What stays readable in `/proc` beside the processes: what build tools and language runtimes
 /// read. Everything else is masked.
 const PROC: &[&str] = &[
@@ -103,6 +111,8 @@ pub struct HostFacts {
     pub etc: Vec<(String, Item)>,
     /// Entries of `/proc` to be masked, and whether each is a directory.
     pub proc_masks: Vec<(String, MaskType)>,
+    /// Files that hold all certificates which the host trusts, relative to `/`.
+    pub bundles: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +122,14 @@ pub enum MaskType {
 }
 
 impl HostFacts {
+    /// The certificates that the host trusts, as one text.
+    pub fn trusted(&self) -> io::Result<Vec<u8>> {
+        match self.bundles.first() {
+            Some(path) => fs::read(Path::new("/").join(path)),
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// Looks at this host, or gives what was seen a moment ago: a burst of sandboxes is planned on
     /// one look.
     pub fn gather() -> io::Result<Arc<Self>> {
@@ -189,6 +207,13 @@ impl HostFacts {
             facts.proc_masks.push((name.to_owned(), mask));
         }
         facts.proc_masks.sort_by(|a, b| a.0.cmp(&b.0));
+        let is_file =
+            |path: &&&str| fs::symlink_metadata(root.join(path)).is_ok_and(|found| found.is_file());
+        facts.bundles = BUNDLES
+            .iter()
+            .filter(is_file)
+            .map(|path| (*path).to_owned())
+            .collect();
         Ok(facts)
     }
 }

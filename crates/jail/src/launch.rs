@@ -69,11 +69,12 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
 
-/// Starts a sandbox with the guest as its pid 1.
+/// Starts a sandbox with the guest as its pid 1. `gate`: a socket on which a gate asks the guest.
 pub fn launch(
     spec: &Spec,
     guest: &Sealed,
     cgroup: Option<&Cgroup>,
+    gate: Option<BorrowedFd<'_>>,
 ) -> Result<Launched, LaunchError> {
     let facts = HostFacts::gather().map_err(LaunchError::GatherFacts)?;
     let mut ops = plan(spec, &facts)?;
@@ -95,6 +96,7 @@ pub fn launch(
         control: theirs.as_raw_fd(),
         guest: guest.as_fd().as_raw_fd(),
         error: error_end.as_raw_fd(),
+        gate: gate.map(|gate| gate.as_raw_fd()),
     };
     // SAFETY: the child calls `child`, which makes system calls only and never returns.
     let cloned = unsafe { sys::clone_into(NAMESPACES as u64, cgroup.and_then(Cgroup::clone_fd)) };

@@ -31,6 +31,6 @@ pub mod view;
 pub mod warden;
 
 pub use sys::{
-    allow_many_files, become_subject_of, close_inherited, ignore_signals, inherited_socket,
-    processors, total_memory_bytes,
+    allow_many_files, become_subject_of, close_inherited, ignore_signals, inherited_gate,
+    inherited_socket, processors, total_memory_bytes,
 };

@@ -7,6 +7,7 @@ mod mounts;
 mod workspace;
 
 use std::ffi::CString;
+use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ pub use workspace::{Access, Area};
 /// The directory inside that holds what Ringfence itself needs.
 pub const OWN: &str = ".ringfence";
 
+/// Where the certificates are that are trusted inside, relative to the root.
+pub const TRUST: &str = ".ringfence/ca.pem";
+
 /// What to make.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -31,6 +35,17 @@ pub struct Spec {
     pub mounts: Vec<HostMount>,
     /// Size bound of each of `/tmp`, the home and `/dev/shm`.
     pub tmpfs_bytes: u64,
+    /// Where there is a gate. Without one there is nothing to reach.
+    pub gate: Option<GateSpec>,
+}
+
+/// How the gate shows inside.
+#[derive(Clone, Debug)]
+pub struct GateSpec {
+    /// The address that answers questions for names.
+    pub name_server: Ipv4Addr,
+    /// A file of the certificates that the inside trusts, instead of the host's own.
+    pub trust: Option<PathBuf>,
 }
 
 /// What the layers hold.
@@ -230,12 +245,13 @@ pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     list.push(Op::CgroupNamespace);
     system(&mut list, facts)?;
     own_directory(&mut list);
-    etc(&mut list, facts)?;
+    etc(&mut list, spec, facts)?;
     devices(&mut list, spec);
     scratch(&mut list, spec);
     workspace::mount(&mut list, spec, &inside)?;
     mounts::show(&mut list, spec, &inside)?;
-    proc(&mut list, facts);
+    trust(&mut list, spec, facts);
+    proc(&mut list, spec, facts);
     list.push(Op::LoopbackUp);
     list.push(Op::Hostname {
         name: spec.hostname.clone().into_bytes(),
@@ -330,6 +346,11 @@ fn open_sources(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), P
     for mount in &spec.mounts {
         mounts::open(list, mount)?;
     }
+    if let Some(file) = trusted(spec) {
+        for _ in trust_places(facts) {
+            list.open(host(file)?, SYSTEM_ATTRIBUTES);
+        }
+    }
     // From here on slots are taken in the same order.
     list.slots = 0;
     Ok(())
@@ -382,7 +403,7 @@ fn own(name: &str) -> CString {
     text(&format!("{OWN}/{name}"))
 }
 
-fn etc(list: &mut List, facts: &HostFacts) -> Result<(), PlanError> {
+fn etc(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), PlanError> {
     list.directory("etc", 0o755);
     for (name, item) in &facts.etc {
         let path = format!("etc/{name}");
@@ -413,13 +434,36 @@ fn etc(list: &mut List, facts: &HostFacts) -> Result<(), PlanError> {
         b"127.0.0.1 localhost ringfence\n::1 localhost\n",
     );
     list.file("etc/hostname", b"ringfence\n");
-    list.file("etc/resolv.conf", b"");
+    let names = spec
+        .gate
+        .as_ref()
+        .map(|gate| format!("nameserver {}\n", gate.name_server));
+    list.file("etc/resolv.conf", names.unwrap_or_default().as_bytes());
     list.file(
         "etc/nsswitch.conf",
         b"passwd: files\ngroup: files\nhosts: files dns\n",
     );
     list.link("/proc/self/mounts", "etc/mtab");
     Ok(())
+}
+
+fn trusted(spec: &Spec) -> Option<&Path> {
+    spec.gate.as_ref()?.trust.as_deref()
+}
+
+/// Where programs look for certificates: our own place, and each of the host's that is there.
+fn trust_places(facts: &HostFacts) -> impl Iterator<Item = &str> {
+    std::iter::once(TRUST).chain(facts.bundles.iter().map(String::as_str))
+}
+
+/// Shows the certificates that are trusted, over those of the host.
+fn trust(list: &mut List, spec: &Spec, facts: &HostFacts) {
+    if trusted(spec).is_some() {
+        list.file(TRUST, b"");
+        for place in trust_places(facts) {
+            list.attach_next(text(place));
+        }
+    }
 }
 
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
@@ -475,7 +519,7 @@ fn tmpfs(list: &mut List, path: &str, mode: u32, size: u64) {
     });
 }
 
-fn proc(list: &mut List, facts: &HostFacts) {
+fn proc(list: &mut List, spec: &Spec, facts: &HostFacts) {
     list.directory("proc", 0o555);
     list.push(Op::Proc { path: text("proc") });
     for (name, kind) in &facts.proc_masks {
@@ -492,6 +536,13 @@ fn proc(list: &mut List, facts: &HostFacts) {
         list.push(Op::Setting {
             path: text(&format!("proc/sys/user/{name}")),
             value,
+        });
+    }
+    if spec.gate.is_some() {
+        // Services have their own ports at the addresses of their names.
+        list.push(Op::Setting {
+            path: text("proc/sys/net/ipv4/ip_unprivileged_port_start"),
+            value: "0",
         });
     }
     list.push(Op::ReadOnly {

@@ -536,10 +536,22 @@ pub(crate) fn heed_signals() {
 ///
 /// INVARIANT: called once, first thing, by the guest.
 pub fn inherited_socket() -> std::os::unix::net::UnixStream {
-    // SAFETY: the launcher leaves exactly this descriptor open above the standard streams, and
-    // nothing else in the guest has touched it.
-    let socket = unsafe { OwnedFd::from_raw_fd(crate::execute::CONTROL_FD) };
+    inherited(crate::execute::CONTROL_FD).into()
+}
+
+/// The socket of the gate that the launcher left for the guest, where there is one.
+///
+/// INVARIANT: called at most once, before the guest opens anything, and only in a sandbox that was
+/// launched with a gate.
+pub fn inherited_gate() -> OwnedFd {
+    inherited(crate::execute::GATE_FD)
+}
+
+fn inherited(fd: RawFd) -> OwnedFd {
+    // SAFETY: the launcher leaves exactly these descriptors open above the standard streams, and
+    // nothing else in the guest has touched them.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // Commands must not inherit it; a descriptor that is not open fails at the first read.
     let _ = rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC);
-    socket.into()
+    socket
 }

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 use ringfence_jail::facts::{HostFacts, Item, MaskType};
 use ringfence_jail::identity::Identity;
-use ringfence_jail::plan::{Access, Area, Holds, HostMount, Op, Spec, WorkspaceSpec, plan};
+use ringfence_jail::plan::{
+    Access, Area, GateSpec, Holds, HostMount, Op, Spec, WorkspaceSpec, plan,
+};
 
 fn facts() -> HostFacts {
     HostFacts {
@@ -29,6 +31,7 @@ fn facts() -> HostFacts {
             ("acpi".into(), MaskType::Directory),
             ("kcore".into(), MaskType::File),
         ],
+        bundles: vec!["etc/ssl/certs/ca-certificates.crt".into()],
     }
 }
 
@@ -47,6 +50,7 @@ fn spec(identity: Identity, inside: &str) -> Spec {
         },
         mounts: Vec::new(),
         tmpfs_bytes: 1 << 30,
+        gate: None,
     }
 }
 
@@ -113,6 +117,35 @@ fn r61_the_plan_is_what_it_was() {
         assert_eq!(was, is, "line {} of {}", number + 1, golden.display());
     }
     assert_eq!(expected.lines().count(), text.lines().count());
+}
+
+/// A gate shows as a name server, free ports and the certificates that are trusted.
+#[test]
+fn a_gate_changes_this_much_of_the_plan() {
+    let without = spec(SINGLE, "/workspace");
+    let mut with = without.clone();
+    with.gate = Some(GateSpec {
+        name_server: std::net::Ipv4Addr::new(127, 64, 0, 1),
+        trust: Some("/state/ca.pem".into()),
+    });
+    let ops = |spec: &Spec| plan(spec, &facts()).unwrap();
+    let before = ops(&without);
+    let added: Vec<Op> = ops(&with)
+        .into_iter()
+        .filter(|op| !before.contains(op))
+        .collect();
+    let shown = format!("{added:#?}");
+    for part in [
+        "/state/ca.pem",
+        "etc/resolv.conf",
+        ".ringfence/ca.pem",
+        "etc/ssl/certs/ca-certificates.crt",
+        "ip_unprivileged_port_start",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    // Two mounts of one file, each opened and attached; three files and settings.
+    assert_eq!(added.len(), 7, "{shown}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 
 use crate::ByteText;
 use crate::host::{Host, HostPattern};
-use crate::policy::network::{PathPattern, Protocol, Reason, Rules};
+use crate::policy::network::{NetworkRule, PathPattern, Protocol, Reason, Rules};
 
 /// Where the gate answers inside: name service, web proxy and SOCKS5.
 pub const GATE_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 1);
@@ -56,6 +56,17 @@ pub struct Setup {
     /// A file of certificates (PEM) that are trusted beside those of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roots: Option<PathBuf>,
+}
+
+impl Setup {
+    /// Whether requests are looked into anywhere; then the inside must trust the gate's authority.
+    pub fn looks_inside(&self) -> bool {
+        let rule = |rule: &NetworkRule| rule.looks_inside();
+        self.rules.0.iter().any(rule)
+            || !self.mocks.is_empty()
+            || !self.secrets.is_empty()
+            || !self.indexes.is_empty()
+    }
 }
 
 /// A double on the host that answers for a host.
@@ -180,12 +191,14 @@ pub enum Order {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "snake_case")]
 pub enum Word {
-    /// It answers. `authority`: the certificate (PEM) that the inside must trust, where requests are
-    /// looked into.
+    /// It has its setup, before there is a guest. `authority`: the certificate (PEM) that the inside
+    /// must trust, where requests are looked into.
     Ready {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         authority: Option<String>,
     },
+    /// The guest gave it its sockets: names, web proxy and SOCKS5 answer.
+    Listening,
     /// Something for the journal.
     Seen(Traffic),
     /// New rules hold.
@@ -274,6 +287,9 @@ pub enum Happened {
     Failed { detail: String },
     /// A host sent back a secret; it was taken out of the answer.
     Scrubbed { secret: String, form: String },
+    /// A credential that the sandbox sent itself was taken out of a request: only what is bound to
+    /// a host is used there.
+    Stripped { field: String },
     /// An index named a host that files come from; it may be asked for them now.
     Learned { index: Host },
 }

@@ -11,6 +11,7 @@ pub mod gate;
 pub mod host;
 pub mod journal;
 pub mod limits;
+pub mod needles;
 pub mod observed;
 pub mod outcome;
 pub mod policy;

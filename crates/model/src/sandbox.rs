@@ -1,5 +1,6 @@
 //! Where a sandbox is in its life, and what is said to the process that keeps it.
 
+use crate::policy::network::Rules;
 use serde::{Deserialize, Serialize};
 
 /// ```text
@@ -118,6 +119,10 @@ pub enum Call {
     End {
         reason: EndReason,
     },
+    /// These rules of the network from now on.
+    Network {
+        rules: Rules,
+    },
 }
 
 /// What a connection is for.
@@ -157,6 +162,10 @@ pub enum Answer {
     },
     /// Something runs in it.
     Busy,
+    /// The new rules hold; so many connections were closed by them.
+    Changed {
+        closed: u64,
+    },
     Failed {
         reason: String,
     },

@@ -207,6 +207,8 @@ pub struct Hello {
     /// Where the workspace is; what happens to files below it is recorded.
     pub workspace: String,
     pub observation: Observation,
+    /// Whether a gate asks for sockets on the second socket that was handed over.
+    pub gate: bool,
     /// Directories that the agent may write.
     pub writable: Vec<String>,
     /// How long output may be idle after the leader's exit before an exec ends.

@@ -17,6 +17,7 @@ use ringfence_engine::store::{AutoCheckpoint, Store};
 use ringfence_engine::workspace::Ignored;
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
+use ringfence_model::policy::Effective;
 
 use crate::place::{Place, outside};
 
@@ -99,8 +100,8 @@ pub fn sandbox(host: &Host, from: &From) -> Result<SandboxId> {
         tag: None,
         limits: Limits::for_host(2 << 30),
         env: Vec::new(),
+        policy: Effective::default(),
         ignored: Ignored::default(),
-        files: ringfence_model::policy::Files::default(),
         idle_seconds: Some(600),
         ttl_seconds: None,
         auto_checkpoint: AutoCheckpoint::Never,

@@ -162,6 +162,7 @@ impl Place {
             },
             mounts: Vec::new(),
             tmpfs_bytes: 1 << 30,
+            gate: None,
         };
         if let Some((uid, gid)) = rustix::process::geteuid()
             .is_root()
@@ -173,7 +174,13 @@ impl Place {
         }
         let limits = Limits::for_host(2 << 30);
         let name = layer.id.as_str();
-        Ok(Sandbox::start_observed(name, &spec, &limits, observation)?)
+        Ok(Sandbox::start_observed(
+            name,
+            &spec,
+            &limits,
+            None,
+            observation,
+        )?)
     }
 }
 

@@ -1,5 +1,6 @@
-//! `ringfence keep` and `ringfence settle`: this program as the keeper of a sandbox, and as the one
-//! that does what can wait. Started by other commands, not by people.
+//! `ringfence keep`, `ringfence gate` and `ringfence settle`: this program as the keeper of a
+//! sandbox, as its gate, and as the one that does what can wait. Started by other commands, not by
+//! people.
 
 use std::process::ExitCode;
 
@@ -50,6 +51,17 @@ fn failed(error: &Error) -> Ready {
         exit_code: error.kind().exit_code(),
         chain,
         hint: error.hint(),
+    }
+}
+
+/// Be the way out of a sandbox
+#[derive(Debug, Args)]
+pub struct Gate {}
+
+impl Gate {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        ringfence_gate::run()?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

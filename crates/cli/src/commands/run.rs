@@ -20,6 +20,7 @@ use ringfence_model::ByteText;
 use ringfence_model::flag::{Flag, Severity};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
+use ringfence_model::policy::Effective;
 use ringfence_model::policy::Files;
 use ringfence_model::wire::WindowSize;
 
@@ -176,6 +177,8 @@ impl Run {
                     rows: 24,
                 })
             }),
+            policy: Effective::default(),
+            program: std::env::current_exe()?,
             folder,
         })
     }

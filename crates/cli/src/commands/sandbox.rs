@@ -8,6 +8,7 @@ mod fork;
 mod fs;
 mod history;
 mod lifecycle;
+mod network;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ enum Verb {
     Stop(lifecycle::Stop),
     Resume(lifecycle::Resume),
     Rm(lifecycle::Rm),
+    Network(network::Network),
     History(history::History),
     Fs(fs::Fs),
 }
@@ -59,6 +61,7 @@ impl Sandbox {
             Verb::Stop(verb) => verb.run(),
             Verb::Resume(verb) => verb.run(),
             Verb::Rm(verb) => verb.run(),
+            Verb::Network(verb) => verb.run(),
             Verb::History(verb) => verb.run(),
             Verb::Fs(verb) => verb.run(),
         }

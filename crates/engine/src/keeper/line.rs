@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 
 use ringfence_jail::cgroup::CgroupEvents;
+use ringfence_model::policy::network::Rules;
 use ringfence_model::sandbox::{Answer, Call, Described, EndReason, PROTOCOL, Purpose};
 
 use super::Places;
@@ -98,6 +99,14 @@ impl Line {
     pub fn thaw(&mut self) -> Result<u64, LineError> {
         match self.call(&Call::Thaw)? {
             Answer::Thawed { ran } => Ok(ran),
+            _ => Err(LineError::Talk(ClientError::OtherAnswer)),
+        }
+    }
+
+    /// New rules of the network; gives how many connections they closed.
+    pub fn change_network(&mut self, rules: Rules) -> Result<u64, LineError> {
+        match self.call(&Call::Network { rules })? {
+            Answer::Changed { closed } => Ok(closed),
             _ => Err(LineError::Talk(ClientError::OtherAnswer)),
         }
     }

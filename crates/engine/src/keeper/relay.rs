@@ -5,6 +5,8 @@ use std::time::Instant;
 use ringfence_model::journal::Event;
 use ringfence_model::observed::Observed;
 use ringfence_model::outcome::Outcome;
+use ringfence_model::policy::network::Rules;
+use ringfence_model::sandbox::Answer;
 use ringfence_model::wire::{Exited, Flow, Kind, Notice, OutputMode, Reply, Request};
 
 use super::peer::{HIGH_WATER, LOW_WATER};
@@ -12,6 +14,7 @@ use super::serve::Keeping;
 use crate::client::{ClientError, Message, Stream};
 use crate::clock::now_us;
 use crate::evidence;
+use crate::gate::{Gate, GateError};
 
 /// Where what belongs to a stream of the guest goes.
 pub(super) struct Route {
@@ -45,7 +48,13 @@ impl Keeping {
         let own = |stream: u32| peer.streams.get(&stream).copied().unwrap_or(u32::MAX);
         let mut what = Streamed::Other;
         let request = match request {
-            Request::Exec(exec) => {
+            Request::Exec(mut exec) => {
+                // What was asked for by name wins over what leads to the gate.
+                for given in self.gate.iter().flat_map(Gate::environment) {
+                    if !exec.env.iter().any(|(name, _)| *name == given.0) {
+                        exec.env.push(given.clone());
+                    }
+                }
                 what = match exec.output {
                     OutputMode::Attached => Streamed::Exec,
                     OutputMode::Background => Streamed::Background,
@@ -181,10 +190,62 @@ impl Keeping {
     ///
     /// INVARIANT: nothing goes on unrecorded: a journal that takes no more ends the execution.
     fn witness(&mut self, observed: Observed) {
-        if let Ok(event) = evidence::event(observed)
-            && self.journal.append_observed(now_us(), event).is_err()
-        {
+        if let Ok(event) = evidence::event(observed) {
+            self.record(event);
+        }
+    }
+
+    fn record(&mut self, event: Event) {
+        if self.journal.append_observed(now_us(), event).is_err() {
             self.unrecorded = true;
+        }
+    }
+
+    /// What the gate has said goes into the journal. A gate that is gone takes the network with it.
+    pub(super) fn hear_gate(&mut self) {
+        let seen = match self.gate.as_mut().map(Gate::receive) {
+            None => return,
+            Some(Ok(seen)) => seen,
+            Some(Err(error)) => return self.lose_gate(&error),
+        };
+        for traffic in seen {
+            self.record(Event::Network(traffic));
+        }
+    }
+
+    /// Takes the last words of the gate.
+    pub(super) fn end_gate(&mut self) {
+        for traffic in self.gate.take().map(Gate::end).unwrap_or_default() {
+            self.record(Event::Network(traffic));
+        }
+    }
+
+    fn lose_gate(&mut self, error: &GateError) {
+        self.gate = None;
+        let detail = error.to_string();
+        self.record(Event::GateLost { detail });
+    }
+
+    pub(super) fn change_network(&mut self, rules: Rules) -> Answer {
+        let Some(gate) = &mut self.gate else {
+            return Answer::Failed {
+                reason: "this execution has no gate: it began offline, or its gate is gone"
+                    .to_owned(),
+            };
+        };
+        match gate.change(rules) {
+            Ok((closed, seen)) => {
+                for traffic in seen {
+                    self.record(Event::Network(traffic));
+                }
+                Answer::Changed { closed }
+            }
+            Err(error) => {
+                self.lose_gate(&error);
+                Answer::Failed {
+                    reason: error.to_string(),
+                }
+            }
         }
     }
 

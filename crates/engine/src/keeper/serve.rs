@@ -17,6 +17,7 @@ use super::relay::{Route, Streamed};
 use crate::attend::Channel as _;
 use crate::client::ClientError;
 use crate::clock::now_us;
+use crate::gate::Gate;
 use crate::journal::JournalFile;
 use crate::sandbox::Sandbox;
 use crate::watch::{DiskWatch, Seen};
@@ -56,6 +57,8 @@ pub struct Patience {
 pub struct Keeping {
     pub incarnation: u64,
     pub sandbox: Sandbox,
+    /// The way out, where there is one; `None` once it is gone.
+    pub gate: Option<Gate>,
     pub journal: JournalFile,
     pub disk: DiskWatch,
     pub patience: Patience,
@@ -78,7 +81,7 @@ pub struct Keeping {
 impl Keeping {
     pub fn new(
         incarnation: u64,
-        sandbox: Sandbox,
+        (sandbox, gate): (Sandbox, Option<Gate>),
         journal: JournalFile,
         disk: DiskWatch,
         patience: Patience,
@@ -89,6 +92,7 @@ impl Keeping {
         Self {
             incarnation,
             sandbox,
+            gate,
             journal,
             disk,
             patience,
@@ -159,6 +163,7 @@ impl Keeping {
             // So that a killed keeper loses little; what does not fit now is tried again.
             let _ = self.journal.flush();
         }
+        self.hear_gate();
         if from_listener {
             self.admit();
         }
@@ -200,6 +205,9 @@ impl Keeping {
         }
         // Only to wake up: `watch` takes them.
         waits.push(PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN));
+        if let Some(gate) = &self.gate {
+            waits.push(PollFd::from_borrowed_fd(gate.fd(), PollFlags::IN));
+        }
         match rustix::event::poll(&mut waits, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(ClientError::Talk(errno.into())),
@@ -400,6 +408,7 @@ impl Keeping {
                 }));
             }
             Call::EndIfIdle => Answer::Busy,
+            Call::Network { rules } => self.change_network(rules),
             Call::End { reason } => return Ok(Some(self.end(reason, Some(number)))),
         };
         if let Some(peer) = self.peers.get_mut(&number) {

@@ -26,6 +26,7 @@ use crate::clock::now_us;
 use crate::error::Error;
 use crate::fail;
 use crate::files::{check_mounts, mask};
+use crate::gate::Gate;
 use crate::guest;
 use crate::home::Home;
 use crate::ids::{LayerId, SandboxId};
@@ -154,6 +155,7 @@ pub fn keep(
     // From here on nobody is let in, and what is inside ends.
     let _ = fs::remove_file(places.socket());
     keeping.sandbox.end().map_err(Error::Wait)?;
+    keeping.end_gate();
     fail::point("keeper:ended");
     let state = match end.reason {
         EndReason::Sealed | EndReason::RolledBack | EndReason::Replaced => SandboxState::Ready,
@@ -205,8 +207,18 @@ fn begin(
     let limits = &record.detail.limits;
     let base = base::open(home, store, record.base)?;
     let mounted: Vec<LayerId> = stack.iter().map(|layer| layer.id).collect();
-    let (spec, identity) = spec(home, places, &base, &mounted, record)?;
-    let mut sandbox = Sandbox::start(id.as_str(), &spec, limits)?;
+    let (mut spec, identity) = spec(home, places, &base, &mounted, record)?;
+    let program = std::env::current_exe().map_err(|source| Error::StartKeeper {
+        sandbox: id.to_string(),
+        source,
+    })?;
+    let opened = Gate::open(home, &program, &record.detail.policy, &places.directory)?;
+    let (mut gate, handover) = opened.unzip();
+    spec.gate = handover.as_ref().map(|handover| handover.spec.clone());
+    let asked = handover.as_ref().map(|handover| handover.socket.as_fd());
+    let mut sandbox = Sandbox::start(id.as_str(), &spec, limits, asked)?;
+    drop(handover);
+    gate.as_mut().map(Gate::ready).transpose()?;
     fail::point("keeper:started");
     let mut journal = JournalFile::create(&places.journal(incarnation))?;
     journal.append(Event::Task {
@@ -232,7 +244,7 @@ fn begin(
     };
     Ok(Keeping::new(
         incarnation,
-        sandbox,
+        (sandbox, gate),
         journal,
         disk,
         patience,
@@ -248,7 +260,8 @@ fn spec(
     layers: &[LayerId],
     record: &SandboxRecord,
 ) -> Result<(Spec, Identity), Error> {
-    let SandboxDetail { limits, files, .. } = &record.detail;
+    let SandboxDetail { limits, policy, .. } = &record.detail;
+    let files = &policy.files;
     let folder = base.path.join("workspace");
     let open = |path: &Path| {
         File::open(path).map_err(|source| Error::OpenFolder {
@@ -293,6 +306,7 @@ fn spec(
         // The folder that it may have started from was looked at when it was made.
         mounts: check_mounts(&files.mounts, home, &[], Path::new(INSIDE))?,
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
+        gate: None,
     };
     Ok((spec, identity))
 }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal};
 const MAX_PROCESSES: usize = 1000;
 
 /// Waits until there is something to read, or the end; false where nothing came in time.
-pub(super) fn wait(from: impl AsFd, bound: Duration) -> io::Result<bool> {
+pub(crate) fn wait(from: impl AsFd, bound: Duration) -> io::Result<bool> {
     let bound = Timespec {
         tv_sec: i64::try_from(bound.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: bound.subsec_nanos().into(),
@@ -29,7 +29,7 @@ pub(super) fn wait(from: impl AsFd, bound: Duration) -> io::Result<bool> {
 
 /// Kills whatever a process started, and what that started. The process itself is the caller's: as
 /// long as he has not waited for it, its number is not another's.
-pub(super) fn kill_below(pid: u32) {
+pub(crate) fn kill_below(pid: u32) {
     let mut pending = vec![pid];
     let mut seen = 0;
     while let Some(parent) = pending.pop() {

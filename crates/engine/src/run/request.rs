@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use ringfence_model::ByteText;
 use ringfence_model::bundle::Policy;
 use ringfence_model::limits::Limits;
+use ringfence_model::policy::Effective;
 use ringfence_model::wire::WindowSize;
 
 use super::claim;
@@ -33,6 +34,10 @@ pub struct RunRequest {
     pub view: View,
     /// A terminal of this size instead of pipes.
     pub terminal: Option<WindowSize>,
+    /// What the sandbox may do beyond the above.
+    pub policy: Effective,
+    /// This program: it is also the gate.
+    pub program: PathBuf,
 }
 
 impl RunRequest {
@@ -61,8 +66,10 @@ impl RunRequest {
         }
     }
 
-    pub(super) fn environment(&self) -> Vec<(ByteText, ByteText)> {
-        let mut env = environment(&self.env);
+    /// The variables of the command; `given` are those that lead to a gate.
+    pub(super) fn environment(&self, given: &[(ByteText, ByteText)]) -> Vec<(ByteText, ByteText)> {
+        let own: Vec<_> = given.iter().chain(&self.env).cloned().collect();
+        let mut env = environment(&own);
         let name = ByteText::from(claim::VARIABLE);
         if !env.iter().any(|(key, _)| *key == name) {
             env.push((name, claim::PATH.into()));

@@ -7,7 +7,7 @@ use std::slice;
 
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
-use ringfence_model::policy::Files;
+use ringfence_model::policy::Effective;
 
 use super::Host;
 use crate::base::{self, Base};
@@ -53,9 +53,9 @@ pub struct CreateRequest {
     pub tag: Option<String>,
     pub limits: Limits,
     pub env: Vec<(ByteText, ByteText)>,
+    /// What it may do beyond that.
+    pub policy: Effective,
     pub ignored: Ignored,
-    /// What the policy says about files.
-    pub files: Files,
     pub idle_seconds: Option<u64>,
     pub ttl_seconds: Option<u64>,
     pub auto_checkpoint: AutoCheckpoint,
@@ -78,10 +78,10 @@ pub fn create(
 ) -> Result<Created, Error> {
     crate::run::check_limits(&request.limits)?;
     crate::run::check_variables(&request.env)?;
-    let rules = FileRules::of(&request.files, &[])?;
+    let rules = FileRules::of(&request.policy.files, &[])?;
     let folder = local_folder(&request.from)?;
     let own: Vec<&Path> = folder.iter().map(PathBuf::as_path).collect();
-    let mounts = &request.files.mounts;
+    let mounts = &request.policy.files.mounts;
     let mounts = check_mounts(mounts, &host.home, &own, Path::new(INSIDE))?;
     // Before anything is fetched for it.
     if let Some(name) = &request.name {
@@ -103,8 +103,8 @@ pub fn create(
             source,
             limits: request.limits.clone(),
             env: request.env.clone(),
+            policy: request.policy.clone(),
             ignored: request.ignored,
-            files: request.files.clone(),
             aliases: folder
                 .filter(|_| !rules.hidden().is_empty())
                 .map(|folder| scan::aliases(&folder, rules.hidden()))
@@ -125,7 +125,7 @@ pub fn create(
     let masked = mask::ensure(
         &host.home.sandbox(id),
         &base,
-        &detail.files,
+        &detail.policy.files,
         &detail.aliases,
     );
     match masked {

@@ -1,6 +1,7 @@
 //! A command in a sandbox: on the execution that is there, or on one that is started for it.
 
 use ringfence_model::ByteText;
+use ringfence_model::journal::Event;
 use ringfence_model::observed::Observed;
 use ringfence_model::outcome::Outcome;
 use ringfence_model::sandbox::{EndReason, SandboxState};
@@ -229,6 +230,8 @@ fn run(
         spool: &mut spool,
         disk: &mut disk,
         witness: &mut KeptElsewhere,
+        // The keeper has it.
+        gate: &mut None,
     };
     let attended = attend(line, exec, &limits, records, inputs, console)?;
     Ok((attended, spool))
@@ -239,6 +242,10 @@ struct KeptElsewhere;
 
 impl Witness for KeptElsewhere {
     fn observed(&mut self, _: Observed) -> Result<(), JournalError> {
+        Ok(())
+    }
+
+    fn network(&mut self, _: Event) -> Result<(), JournalError> {
         Ok(())
     }
 

@@ -5,7 +5,8 @@
 
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
-use ringfence_model::policy::Files;
+use ringfence_model::policy::Effective;
+use ringfence_model::policy::network::Rules;
 use ringfence_model::sandbox::{EndReason, SandboxState};
 use rusqlite::{OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
@@ -45,11 +46,11 @@ pub struct SandboxDetail {
     pub source: String,
     pub limits: Limits,
     pub env: Vec<(ByteText, ByteText)>,
+    /// What it may do beyond that.
+    #[serde(default)]
+    pub policy: Effective,
     #[serde(default)]
     pub ignored: Ignored,
-    /// What its policy says about files.
-    #[serde(default)]
-    pub files: Files,
     /// Other names of files that are hidden in the folder that it was copied from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<ByteText>,
@@ -324,6 +325,19 @@ impl Store {
                 ])
         };
         self.one_row("start", id, update())
+    }
+
+    /// Records what a sandbox may reach; on the disk when this returns.
+    pub fn set_network(&self, id: SandboxId, rules: &Rules) -> Result<(), StoreError> {
+        let update = || {
+            self.acknowledgement()?
+                .prepare_cached(
+                    "UPDATE sandboxes SET detail = json_set(detail, '$.policy.network.rules', json(?2))
+                     WHERE id = ?1",
+                )?
+                .execute(params![id, json(rules)])
+        };
+        self.one_row("change the network of", id, update())
     }
 
     /// Records the end of an execution; on the disk when this returns.

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
 use ringfence_model::outcome::{Outcome, RunStatus};
+use ringfence_model::policy::Effective;
 use serde_json::{Map, json};
 
 use super::migrations::CURRENT;
@@ -442,8 +443,8 @@ fn what_is_not_synced_or_too_deep_needs_settling() {
             source: String::new(),
             limits: Limits::for_host(1 << 30),
             env: Vec::new(),
+            policy: Effective::default(),
             ignored: Ignored::default(),
-            files: ringfence_model::policy::Files::default(),
             aliases: Vec::new(),
             idle_seconds: None,
             auto_checkpoint: AutoCheckpoint::Never,

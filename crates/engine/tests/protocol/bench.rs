@@ -90,6 +90,7 @@ impl Bench {
             },
             mounts: Vec::new(),
             tmpfs_bytes: 64 << 20,
+            gate: None,
         };
         let name = state
             .path()
@@ -98,7 +99,8 @@ impl Bench {
             .to_string_lossy()
             .into_owned();
         let limits = Limits::for_host(ringfence_jail::total_memory_bytes());
-        let mut sandbox = Sandbox::start(name.trim_start_matches('.'), &spec, &limits).unwrap();
+        let mut sandbox =
+            Sandbox::start(name.trim_start_matches('.'), &spec, &limits, None).unwrap();
         sandbox.prove(&path("canary")).unwrap();
         Self {
             sandbox,

@@ -299,6 +299,9 @@ pub fn network(traffic: &Traffic) -> String {
                 clean(form)
             )
         }
+        Happened::Stripped { field } => {
+            format!("its own credential in `{}` was taken out", clean(field))
+        }
         Happened::Learned { index } => format!("files may come from it, says {index}"),
     };
     format!("network: {asked}: {came}")

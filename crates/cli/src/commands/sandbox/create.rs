@@ -106,12 +106,12 @@ impl Create {
             tag: self.tag,
             limits: self.limits.limits(),
             env: self.variables.variables(),
+            policy: ringfence_model::policy::Effective::default(),
             ignored: if self.include_ignored {
                 Ignored::Included
             } else {
                 Ignored::LeftBehind
             },
-            files: Files::default(),
             idle_seconds: self.idle_timeout.0,
             ttl_seconds: self.ttl.0,
             auto_checkpoint: match self.checkpoint {

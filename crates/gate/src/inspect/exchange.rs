@@ -1,0 +1,631 @@
+//! One request from inside, decided and carried out.
+//!
+//! ```text
+//! rules ─▶ budget ─▶ secrets ─▶ cache ─▶ connection, verified ─▶ swap ─▶ request ─▶ answer
+//!   └────────┴─────────┴── 403          └─ 502                                        │
+//! client ◀──────────────────────────────────────────── searched, counted, learned ◀───┘
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use ringfence_model::ByteText;
+use ringfence_model::gate::{Happened, Traffic};
+use ringfence_model::policy::network::{NetworkRule, Reason, Rules, Verdict};
+
+use super::body::{Incoming, Outgoing};
+use super::passage::Passage;
+use super::reply::{Answer, Reply};
+use super::request::{Asked, Came, PATIENCE, send};
+use super::socket;
+use super::upstream::{Pool, Speaks, Upstream, UpstreamError};
+use crate::budget::{Meter, UsedUp};
+use crate::head::Fields;
+use crate::open::{Doing, Register};
+use crate::refusal;
+use crate::secrets::{Needles, Stream, Swaps};
+use crate::state::{Denial, Flow};
+
+/// Fields that name another method than the request has.
+const OVERRIDES: [&str; 4] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-original-method",
+];
+
+/// One connection from inside.
+pub(crate) struct Visit {
+    pub(crate) flow: Flow,
+    pub(crate) speaks: Speaks,
+    pub(crate) pool: Rc<Pool>,
+}
+
+/// What becomes of the client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    Keep,
+    Close,
+}
+
+/// Why an exchange stopped.
+pub(crate) enum Stop {
+    Denied(Denial),
+    /// The host failed.
+    Failed(String),
+    /// Nobody knows whether the host saw it: the connection was an old one.
+    Stale,
+    /// The client went away.
+    Gone,
+}
+
+impl Stop {
+    pub(crate) fn host(flow: &Flow, error: &io::Error) -> Self {
+        let host = &flow.host;
+        Self::Failed(match error.kind() {
+            io::ErrorKind::UnexpectedEof => format!("`{host}` broke off"),
+            io::ErrorKind::TimedOut => format!("`{host}` does not answer in time"),
+            _ => format!("`{host}` failed: {error}"),
+        })
+    }
+
+    fn budget(rule: &NetworkRule, up: UsedUp) -> Self {
+        Self::Denied(Denial {
+            reason: Reason::Budget,
+            detail: format!("the budget of `{rule}` is used up: {up}"),
+            allow: None,
+            rule: Some(rule.clone()),
+        })
+    }
+}
+
+impl From<UpstreamError> for Stop {
+    fn from(error: UpstreamError) -> Self {
+        match error.happened() {
+            Happened::Denied { reason, detail, .. } => Self::Denied(Denial::plain(reason, detail)),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// What is known of an exchange so far.
+pub(crate) struct Ledger {
+    began: Instant,
+    pub(crate) sent: Cell<u64>,
+    pub(crate) received: Cell<u64>,
+    address: Cell<Option<IpAddr>>,
+    status: Cell<Option<u16>>,
+    used: RefCell<Vec<String>>,
+    cached: Cell<bool>,
+}
+
+impl Ledger {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            sent: Cell::default(),
+            received: Cell::default(),
+            address: Cell::default(),
+            status: Cell::default(),
+            used: RefCell::default(),
+            cached: Cell::default(),
+        }
+    }
+
+    fn allowed(&self) -> Happened {
+        Happened::Allowed {
+            status: self.status.get(),
+            sent: self.sent.get(),
+            received: self.received.get(),
+            duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            inspected: true,
+            secrets: self.used.borrow().clone(),
+            cached: self.cached.get(),
+        }
+    }
+}
+
+/// One exchange.
+pub(crate) struct Exchange<'a> {
+    pub(crate) visit: &'a Visit,
+    pub(crate) asked: Asked,
+    pub(crate) rule: NetworkRule,
+    pub(crate) meter: Meter,
+    pub(crate) ledger: Ledger,
+}
+
+/// Says what is thought of a request before a rule is found for it.
+pub(crate) async fn refuse(
+    visit: &Visit,
+    asked: Option<&Asked>,
+    denial: &Denial,
+    mut reply: Reply<'_>,
+) {
+    let flow = &visit.flow;
+    let traffic = with_request(denial.traffic(flow), asked);
+    flow.gate.tell(traffic).await;
+    reply.last();
+    let status = match denial.reason {
+        Reason::Malformed => 400,
+        _ => 403,
+    };
+    let body = refusal::body(flow, denial);
+    let field = [(refusal::DENIED_FIELD, denial.reason.as_str())];
+    let answer = Answer::own(status, &body, &field);
+    let method = asked.map_or("GET", |asked| &asked.method);
+    // The client may be gone.
+    reply.send(method, &answer, &body).await.ok();
+}
+
+fn with_request(mut traffic: Traffic, asked: Option<&Asked>) -> Traffic {
+    if let Some(asked) = asked {
+        traffic.method = Some(asked.method.clone());
+        let path = asked.target.split('?').next().unwrap_or_default();
+        traffic.path = Some(ByteText(path.as_bytes().to_vec()));
+    }
+    traffic
+}
+
+/// What the rules say of a request.
+fn decide(flow: &Flow, asked: &Asked) -> Result<NetworkRule, Denial> {
+    let (host, port, method) = (&flow.host, flow.port, asked.method.as_str());
+    if matches!(method, "CONNECT" | "TRACE" | "TRACK" | "PRI") {
+        let detail = format!("`{method}` is not taken inside a connection");
+        return Err(Denial::plain(Reason::Protocol, detail));
+    }
+    let rules = flow.gate.rules();
+    let rule = match rules.request(host, port, method, &asked.path) {
+        Verdict::Allow(rule) => rule.clone(),
+        Verdict::Deny { reason, rule } => {
+            let (path, line) = (
+                asked.path.as_str(),
+                Rules::line_for_request(host, port, method, &asked.path),
+            );
+            return Err(Denial {
+                reason,
+                detail: match rule {
+                    Some(rule) => format!("`deny {rule}` ({}) forbids it", rule.from),
+                    None => format!("no rule allows `{method}` of `{path}` at `{host}`"),
+                },
+                allow: rule.is_none().then_some(line),
+                rule: rule.cloned(),
+            });
+        }
+    };
+    let restricts = rules.0.iter().any(|rule| {
+        !rule.methods.is_empty() && rule.ports.contains(&port) && rule.host.matches(host)
+    });
+    if restricts || flow.gate.inspect.secrets.minds_method(host) {
+        let found = OVERRIDES.iter().find(|name| asked.fields.has(name));
+        if let Some(name) = found {
+            let detail = format!("`{name}` would make another request of it");
+            return Err(Denial::plain(Reason::Method, detail));
+        }
+    }
+    if asked.socket && !rule.methods.is_empty() {
+        return Err(Denial {
+            reason: Reason::Method,
+            detail: format!("a web socket also sends; `{rule}` allows some methods only"),
+            allow: Some(format!(
+                "{}{}",
+                Rules::line_for(host, port, rule.protocol),
+                asked.path.as_str()
+            )),
+            rule: None,
+        });
+    }
+    Ok(rule)
+}
+
+/// Carries out one request, and says what happened.
+pub(crate) async fn exchange(
+    visit: &Visit,
+    mut asked: Asked,
+    mut from: Incoming<'_>,
+    reply: Reply<'_>,
+) -> After {
+    let flow = &visit.flow;
+    let gate = &flow.gate;
+    let rule = match decide(flow, &asked) {
+        Ok(rule) => rule,
+        Err(denial) => {
+            refuse(visit, Some(&asked), &denial, reply).await;
+            return After::Close;
+        }
+    };
+    let secrets = &gate.inspect.secrets;
+    let mut fields = std::mem::take(&mut asked.fields);
+    let prepared = secrets
+        .prepare(
+            &flow.host,
+            &asked.method,
+            &asked.path,
+            &asked.target,
+            &mut fields,
+        )
+        .map_err(|misplaced| {
+            let (secret, place) = (misplaced.secret, misplaced.place);
+            misplaced_denial(secret, place)
+        });
+    let swaps = match prepared {
+        Ok(swaps) => swaps,
+        Err(denial) => {
+            refuse(visit, Some(&asked), &denial, reply).await;
+            return After::Close;
+        }
+    };
+    let meter = match gate.budgets.begin(&rule) {
+        Ok(meter) => meter,
+        Err(up) => {
+            if let Stop::Denied(denial) = Stop::budget(&rule, up) {
+                refuse(visit, Some(&asked), &denial, reply).await;
+            }
+            return After::Close;
+        }
+    };
+    let own = Exchange {
+        visit,
+        asked,
+        rule,
+        meter,
+        ledger: Ledger::new(),
+    };
+    for field in &swaps.stripped {
+        let field = field.clone();
+        own.tell(Happened::Stripped { field }).await;
+    }
+    own.carry_out(&mut from, reply, fields, &swaps).await
+}
+
+pub(crate) fn misplaced_denial(secret: &str, place: &str) -> Denial {
+    let detail =
+        format!("the placeholder of secret `{secret}` is in the {place}, not where it is bound");
+    Denial::plain(Reason::Secret, detail)
+}
+
+impl Exchange<'_> {
+    pub(crate) fn flow(&self) -> &Flow {
+        &self.visit.flow
+    }
+
+    pub(crate) async fn tell(&self, happened: Happened) {
+        let mut traffic = self.flow().traffic(Some(&self.rule), happened);
+        traffic.address = self.ledger.address.get();
+        let traffic = with_request(traffic, Some(&self.asked));
+        self.flow().gate.tell(traffic).await;
+    }
+
+    async fn carry_out(
+        &self,
+        from: &mut Incoming<'_>,
+        reply: Reply<'_>,
+        fields: Fields,
+        swaps: &Swaps,
+    ) -> After {
+        let flow = self.flow();
+        let doing = Doing::Request {
+            method: self.asked.method.clone(),
+            path: self.asked.path.clone(),
+        };
+        let held = Register::add(&flow.gate, &flow.host, flow.port, doing);
+        let mut reply = Some(reply);
+        let result = tokio::select! {
+            biased;
+            () = held.revoked() => {
+                let detail = "the rules changed, or the sandbox ends";
+                Err(Stop::Denied(Denial::plain(Reason::Rule, detail)))
+            }
+            up = self.meter.over() => Err(Stop::budget(&self.rule, up)),
+            result = self.attempts(from, &mut reply, fields, swaps) => result,
+        };
+        match result {
+            Ok(after) => {
+                self.tell(self.ledger.allowed()).await;
+                match from.is_over() {
+                    true => after,
+                    false => After::Close,
+                }
+            }
+            Err(stop) => {
+                self.stopped(stop, reply).await;
+                After::Close
+            }
+        }
+    }
+
+    async fn attempts(
+        &self,
+        from: &mut Incoming<'_>,
+        reply: &mut Option<Reply<'_>>,
+        fields: Fields,
+        swaps: &Swaps,
+    ) -> Result<After, Stop> {
+        let pool = &self.visit.pool;
+        let (flow, speaks) = (self.flow(), self.visit.speaks);
+        let upstream = pool.get(flow, &self.rule, speaks).await?;
+        match self
+            .attempt(upstream, from, reply, fields.clone(), swaps)
+            .await
+        {
+            Err(Stop::Stale) => {}
+            result => return result,
+        }
+        let upstream = pool.fresh(flow, &self.rule, speaks).await?;
+        self.attempt(upstream, from, reply, fields, swaps).await
+    }
+
+    /// Whether a request that was perhaps not seen may be sent again.
+    fn may_repeat(&self, from: &Incoming<'_>) -> bool {
+        from.is_over() && matches!(self.asked.method.as_str(), "GET" | "HEAD" | "OPTIONS")
+    }
+
+    async fn attempt(
+        &self,
+        mut upstream: Upstream,
+        from: &mut Incoming<'_>,
+        reply: &mut Option<Reply<'_>>,
+        mut fields: Fields,
+        swaps: &Swaps,
+    ) -> Result<After, Stop> {
+        let flow = self.flow();
+        let gate = &flow.gate;
+        let double = gate.mock(&flow.host).is_some();
+        let secure = self.visit.speaks != Speaks::Plain;
+        self.ledger.address.set(Some(upstream.address()));
+        // INVARIANT: values go only to hosts that proved who they are, or to a double that the
+        // policy itself names.
+        if !swaps.is_empty() && !secure && !double {
+            let detail = "a secret is not sent without TLS";
+            return Err(Stop::Denied(Denial::plain(Reason::Secret, detail)));
+        }
+        let needles = gate.inspect.secrets.values_for(&flow.host);
+        if needles.is_some() {
+            // What comes back is to be readable, and whole.
+            fields.set("Accept-Encoding", b"identity");
+            for name in ["range", "if-range", "sec-websocket-extensions"] {
+                fields.remove(name);
+            }
+        }
+        let used = gate.inspect.secrets.swap(swaps, &mut fields);
+        self.ledger.used.replace(used);
+        let old = matches!(&upstream, Upstream::One(one) if one.used);
+        let repeat = old && self.may_repeat(from);
+        let stop = |error: io::Error| match repeat {
+            true => Stop::Stale,
+            false => Stop::host(flow, &error),
+        };
+        let (answered, whole) = {
+            let (mut out, awaiting) = send(&mut upstream, flow, &self.asked, &mut fields, secure)
+                .await
+                .map_err(stop)?;
+            if self.asked.expects
+                && let Some(reply) = reply
+            {
+                reply.go_on().await.map_err(|_| Stop::Gone)?;
+            }
+            let pump = self.pump(from, &mut out);
+            tokio::pin!(pump);
+            // `None`: the body of the request is still on its way.
+            let mut whole = None;
+            let answer = awaiting.answer(&self.asked.method);
+            tokio::pin!(answer);
+            let came = loop {
+                tokio::select! {
+                    came = &mut answer => break came.map_err(stop)?,
+                    result = &mut pump, if whole.is_none() => whole = Some(result?),
+                }
+            };
+            self.ledger.status.set(Some(came.answer.status));
+            if came.answer.status == 101 {
+                (Answered::Socket(came.answer), whole)
+            } else {
+                let passing = self.pass(came, reply, needles);
+                tokio::pin!(passing);
+                let passed = loop {
+                    tokio::select! {
+                        passed = &mut passing => break passed?,
+                        result = &mut pump, if whole.is_none() => whole = Some(result?),
+                    }
+                };
+                (Answered::Passed(passed), whole)
+            }
+        };
+        match (answered, upstream) {
+            (Answered::Socket(answer), Upstream::One(one)) if self.asked.socket => {
+                socket::tunnel(self, answer, *one, from, reply, needles).await
+            }
+            (Answered::Socket(_), _) => {
+                let detail = format!("`{}` changes the protocol unasked", flow.host);
+                Err(Stop::Failed(detail))
+            }
+            (Answered::Passed(passed), upstream) => {
+                if let Upstream::One(one) = upstream
+                    && passed.upstream == After::Keep
+                    && whole == Some(true)
+                {
+                    self.visit.pool.keep(flow, self.visit.speaks, one);
+                }
+                Ok(passed.client)
+            }
+        }
+    }
+
+    /// Passes on the body of the request. `false`: the host takes no more of it.
+    async fn pump(&self, from: &mut Incoming<'_>, out: &mut Outgoing<'_>) -> Result<bool, Stop> {
+        let secrets = &self.flow().gate.inspect.secrets;
+        let mut search = secrets.placeholders().map(Stream::new);
+        loop {
+            let piece = tokio::time::timeout(PATIENCE, from.piece()).await;
+            let piece = piece.map_err(|_| Stop::Gone)?.map_err(|_| Stop::Gone)?;
+            let over = piece.is_none();
+            let mut piece = piece.unwrap_or_default();
+            if let Some(search) = &mut search {
+                piece = match over {
+                    true => search.end(),
+                    false => search.piece(piece),
+                };
+                if let Some(found) = search.seen.first() {
+                    let denial = misplaced_denial(secrets.name(*found), "body");
+                    return Err(Stop::Denied(denial));
+                }
+            }
+            self.send_counted(piece.len())?;
+            if out.piece(piece).await.is_err() {
+                return Ok(false);
+            }
+            if over {
+                // Trailers of requests are not passed on.
+                return Ok(out.end(None).await.is_ok());
+            }
+        }
+    }
+
+    /// Counts what goes to the host.
+    pub(crate) fn send_counted(&self, length: usize) -> Result<(), Stop> {
+        let length = length as u64;
+        let budget = |up| Stop::budget(&self.rule, up);
+        if length > 0 && self.meter.may_send().map_err(budget)? < length {
+            let most = self.rule.budget.upload_bytes.unwrap_or(0);
+            return Err(budget(UsedUp::Upload(most)));
+        }
+        self.meter.sent(length);
+        self.ledger.sent.set(self.ledger.sent.get() + length);
+        Ok(())
+    }
+
+    /// Counts what came from the host.
+    pub(crate) fn received(&self, length: usize) -> Result<(), Stop> {
+        let length = length as u64;
+        let budget = |up| Stop::budget(&self.rule, up);
+        if length > 0 && self.meter.may_receive().map_err(budget)? < length {
+            let most = self.rule.budget.download_bytes.unwrap_or(0);
+            return Err(budget(UsedUp::Download(most)));
+        }
+        self.meter.received(length);
+        self.ledger
+            .received
+            .set(self.ledger.received.get() + length);
+        Ok(())
+    }
+
+    /// Passes on an answer.
+    async fn pass(
+        &self,
+        came: Came<'_>,
+        reply: &mut Option<Reply<'_>>,
+        needles: Option<&Needles>,
+    ) -> Result<Passed, Stop> {
+        let Came {
+            mut answer,
+            mut body,
+            keep,
+        } = came;
+        let method = &self.asked.method;
+        let nothing = answer.has_no_body(method);
+        let mut passage = Passage::new(needles, &mut answer, nothing)
+            .map_err(|sealed| Stop::Failed(sealed.to_string()))?;
+        self.scrubbed(&mut passage).await;
+        let Some(reply) = reply.take() else {
+            return Err(Stop::Gone);
+        };
+        let started = reply.start(method, &answer).await;
+        let (mut out, keep_client) = started.map_err(|_| Stop::Gone)?;
+        let result = self.pass_body(&mut body, &mut passage, &mut out).await;
+        if result.is_err() {
+            out.cut();
+        }
+        self.scrubbed(&mut passage).await;
+        result?;
+        let kept = |keep| if keep { After::Keep } else { After::Close };
+        Ok(Passed {
+            client: kept(keep_client),
+            upstream: kept(keep),
+        })
+    }
+
+    async fn pass_body(
+        &self,
+        body: &mut Incoming<'_>,
+        passage: &mut Passage<'_>,
+        out: &mut Outgoing<'_>,
+    ) -> Result<(), Stop> {
+        let failed = |error: io::Error| Stop::host(self.flow(), &error);
+        let late = |_| failed(io::ErrorKind::TimedOut.into());
+        loop {
+            let piece = tokio::time::timeout(PATIENCE, body.piece()).await;
+            let Some(mut piece) = piece.map_err(late)?.map_err(failed)? else {
+                break;
+            };
+            self.received(piece.len())?;
+            while !piece.is_empty() {
+                let go_on = passage.step(&mut piece).map_err(failed)?;
+                put(out, go_on).await?;
+            }
+            self.scrubbed(passage).await;
+        }
+        put(out, passage.end().map_err(failed)?).await?;
+        let trailers = body.trailers().await.map_err(failed)?;
+        let trailers = trailers.map(|trailers| passage.trailers(trailers));
+        out.end(trailers).await.map_err(|_| Stop::Gone)
+    }
+
+    /// Says what was taken out of the answer since this was last called.
+    pub(crate) async fn scrubbed(&self, passage: &mut Passage<'_>) {
+        for found in passage.take_seen() {
+            let secret = self.flow().gate.inspect.secrets.name(found).to_owned();
+            let form = found.form.to_owned();
+            self.tell(Happened::Scrubbed { secret, form }).await;
+        }
+    }
+
+    async fn stopped(&self, stop: Stop, reply: Option<Reply<'_>>) {
+        match (stop, reply) {
+            (Stop::Denied(denial), Some(reply)) => {
+                refuse(self.visit, Some(&self.asked), &denial, reply).await;
+            }
+            (Stop::Denied(denial), None) => self.tell(denial.happened()).await,
+            (Stop::Gone, _) => self.tell(self.ledger.allowed()).await,
+            (Stop::Stale, reply) => {
+                let detail = format!("`{}` broke off", self.flow().host);
+                self.failed(detail, reply).await;
+            }
+            (Stop::Failed(detail), reply) => self.failed(detail, reply).await,
+        }
+    }
+
+    async fn failed(&self, detail: String, reply: Option<Reply<'_>>) {
+        let body = refusal::failed_body(self.flow(), &detail);
+        self.tell(Happened::Failed { detail }).await;
+        if let Some(mut reply) = reply {
+            reply.last();
+            let answer = Answer::own(502, &body, &[]);
+            // The client may be gone.
+            reply.send(&self.asked.method, &answer, &body).await.ok();
+        }
+    }
+}
+
+/// What came of a request.
+enum Answered {
+    Passed(Passed),
+    /// The host agrees to a web socket.
+    Socket(Answer),
+}
+
+/// What becomes of both connections.
+struct Passed {
+    client: After,
+    upstream: After,
+}
+
+async fn put(out: &mut Outgoing<'_>, piece: Bytes) -> Result<(), Stop> {
+    if piece.is_empty() {
+        return Ok(());
+    }
+    let sent = tokio::time::timeout(PATIENCE, out.piece(piece)).await;
+    sent.map_err(|_| Stop::Gone)?.map_err(|_| Stop::Gone)
+}

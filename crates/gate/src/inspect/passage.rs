@@ -1,0 +1,205 @@
+//! What happens to the body of an answer between host and client.
+
+use std::io::{self, Write as _};
+
+use bytes::Bytes;
+use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+
+use super::reply::Answer;
+use crate::head::Fields;
+use crate::secrets::{Found, Needles, Stream};
+
+/// BOUND: compressed bytes that are opened at once: they become a thousand times as many at most.
+const OPEN_AT_ONCE: usize = 1 << 10;
+
+/// A coding that is undone so that what is inside can be read.
+pub(crate) enum Opener {
+    Gzip(MultiGzDecoder<Vec<u8>>),
+    Zlib(ZlibDecoder<Vec<u8>>),
+    Deflate(DeflateDecoder<Vec<u8>>),
+    /// `deflate`, before its first byte tells which of two it is.
+    Either,
+}
+
+/// A coding that nobody here can undo.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer is coded as `{0}`, which cannot be read")]
+pub(crate) struct Sealed(pub(crate) String);
+
+impl Opener {
+    /// What undoes the coding of an answer; `None` where it has none.
+    pub(crate) fn of(fields: &Fields) -> Result<Option<Self>, Sealed> {
+        let mut codings = fields.all("content-encoding");
+        let (first, second) = (codings.next(), codings.next());
+        let coding = first.map(<[u8]>::to_ascii_lowercase);
+        match (coding.as_deref(), second) {
+            (None | Some(b"" | b"identity"), None) => Ok(None),
+            (Some(b"gzip" | b"x-gzip"), None) => {
+                Ok(Some(Self::Gzip(MultiGzDecoder::new(Vec::new()))))
+            }
+            (Some(b"deflate"), None) => Ok(Some(Self::Either)),
+            (coding, _) => {
+                let coding = String::from_utf8_lossy(coding.unwrap_or_default());
+                Err(Sealed(coding.chars().take(40).collect()))
+            }
+        }
+    }
+
+    pub(crate) fn piece(&mut self, piece: &[u8]) -> io::Result<Vec<u8>> {
+        if let (Self::Either, Some(first)) = (&self, piece.first()) {
+            // The beginning of zlib says so: method 8, and a window of 32 KiB at most.
+            *self = match first & 0x0f == 8 && first >> 4 <= 7 {
+                true => Self::Zlib(ZlibDecoder::new(Vec::new())),
+                false => Self::Deflate(DeflateDecoder::new(Vec::new())),
+            };
+        }
+        match self {
+            Self::Gzip(own) => {
+                own.write_all(piece)?;
+                Ok(std::mem::take(own.get_mut()))
+            }
+            Self::Zlib(own) => {
+                own.write_all(piece)?;
+                Ok(std::mem::take(own.get_mut()))
+            }
+            Self::Deflate(own) => {
+                own.write_all(piece)?;
+                Ok(std::mem::take(own.get_mut()))
+            }
+            Self::Either => Ok(Vec::new()),
+        }
+    }
+
+    /// The last bytes. An end that is missing is an error.
+    pub(crate) fn end(&mut self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Gzip(own) => {
+                own.try_finish()?;
+                Ok(std::mem::take(own.get_mut()))
+            }
+            Self::Zlib(own) => {
+                own.try_finish()?;
+                Ok(std::mem::take(own.get_mut()))
+            }
+            Self::Deflate(own) => {
+                own.try_finish()?;
+                Ok(std::mem::take(own.get_mut()))
+            }
+            Self::Either => Ok(Vec::new()),
+        }
+    }
+}
+
+/// What one body goes through: opened and searched where secrets may come back, or left as it is.
+pub(crate) struct Passage<'a> {
+    opener: Option<Opener>,
+    search: Option<Stream<'a>>,
+    told: Vec<Found>,
+}
+
+impl<'a> Passage<'a> {
+    /// Reads the head of an answer, and takes secrets out of it.
+    pub(crate) fn new(
+        needles: Option<&'a Needles>,
+        answer: &mut Answer,
+        nothing: bool,
+    ) -> Result<Self, Sealed> {
+        let Some(needles) = needles else {
+            return Ok(Self {
+                opener: None,
+                search: None,
+                told: Vec::new(),
+            });
+        };
+        let opener = match nothing {
+            true => None,
+            false => Opener::of(&answer.fields)?,
+        };
+        let mut search = Stream::new(needles);
+        if let Some(reason) = needles.replace(&answer.reason, &mut search.seen) {
+            answer.reason = reason;
+        }
+        answer.fields = clean(needles, &answer.fields, &mut search.seen);
+        if opener.is_some() {
+            answer.fields.remove("content-encoding");
+        }
+        if !nothing {
+            // What is put in may be longer or shorter.
+            answer.length = None;
+        }
+        Ok(Self {
+            opener,
+            search: Some(search),
+            told: Vec::new(),
+        })
+    }
+
+    /// Takes bytes of `piece` from its front, and gives what goes on for them.
+    pub(crate) fn step(&mut self, piece: &mut Bytes) -> io::Result<Bytes> {
+        let opened = match &mut self.opener {
+            None => piece.split_off(0),
+            Some(opener) => {
+                let part = piece.split_to(piece.len().min(OPEN_AT_ONCE));
+                opener.piece(&part)?.into()
+            }
+        };
+        Ok(match &mut self.search {
+            None => opened,
+            Some(search) => search.piece(opened),
+        })
+    }
+
+    /// What is left at the end.
+    pub(crate) fn end(&mut self) -> io::Result<Bytes> {
+        let opened: Bytes = match &mut self.opener {
+            None => Bytes::new(),
+            Some(opener) => opener.end()?.into(),
+        };
+        let Some(search) = &mut self.search else {
+            return Ok(opened);
+        };
+        let first = search.piece(opened);
+        let last = search.end();
+        Ok([first, last].concat().into())
+    }
+
+    /// Takes secrets out of what follows a body.
+    pub(crate) fn trailers(&mut self, trailers: http::HeaderMap) -> http::HeaderMap {
+        let Some(search) = &mut self.search else {
+            return trailers;
+        };
+        let fields = super::reply::fields_of(&trailers).unwrap_or_default();
+        super::reply::map_of(&clean(search.needles(), &fields, &mut search.seen))
+    }
+
+    /// What was taken out and not told yet.
+    pub(crate) fn take_seen(&mut self) -> Vec<Found> {
+        let Some(search) = &self.search else {
+            return Vec::new();
+        };
+        let new: Vec<Found> = search
+            .seen
+            .iter()
+            .filter(|found| !self.told.contains(found))
+            .copied()
+            .collect();
+        self.told.extend(&new);
+        new
+    }
+}
+
+fn clean(needles: &Needles, fields: &Fields, seen: &mut Vec<Found>) -> Fields {
+    let mut cleaned = Fields::default();
+    for (name, value) in fields.iter() {
+        // No honest field has a secret for its name.
+        if needles.replace(name.as_bytes(), seen).is_some() {
+            continue;
+        }
+        match needles.replace(value, seen) {
+            // What cannot be a value is left out.
+            Some(value) => cleaned.push(name, &value),
+            None => cleaned.push(name, value),
+        };
+    }
+    cleaned
+}

@@ -1,0 +1,88 @@
+//! Web sockets: after the handshake, bytes are counted and, where secrets are bound, searched.
+
+use bytes::Bytes;
+use ringfence_model::gate::Happened;
+
+use super::body::Incoming;
+use super::exchange::{After, Exchange, Stop};
+use super::passage::Passage;
+use super::reply::{Answer, Reply};
+use super::request::PATIENCE;
+use super::upstream::One;
+use super::wire::{Reader, Writer};
+use crate::head::{Fields, Framing, write_answer};
+use crate::secrets::{Needles, Stream};
+
+/// Tells the client that the host agrees, and passes on what both say.
+pub(crate) async fn tunnel(
+    own: &Exchange<'_>,
+    mut answer: Answer,
+    mut host: One,
+    from: &mut Incoming<'_>,
+    reply: &mut Option<Reply<'_>>,
+    needles: Option<&Needles>,
+) -> Result<After, Stop> {
+    answer.fields.strip_hop_by_hop();
+    // What the handshake says is searched like any answer.
+    if let Ok(mut passage) = Passage::new(needles, &mut answer, true) {
+        own.scrubbed(&mut passage).await;
+    }
+    let (Incoming::One { reader, .. }, Some(Reply::One { writer, .. })) = (from, reply.take())
+    else {
+        return Err(Stop::Gone);
+    };
+    let head = accept(&answer.fields, &answer.reason);
+    writer.send(&head).await.map_err(|_| Stop::Gone)?;
+    let up = async {
+        while let Some(piece) = next(reader).await? {
+            own.send_counted(piece.len())?;
+            host.writer.send(&piece).await.map_err(|_| Stop::Gone)?;
+        }
+        host.writer.shutdown().await.map_err(|_| Stop::Gone)
+    };
+    let down = back(own, &mut host.reader, writer, needles);
+    let result = tokio::try_join!(up, down);
+    match result {
+        Ok(_) | Err(Stop::Gone) => Ok(After::Close),
+        Err(stop) => Err(stop),
+    }
+}
+
+async fn next(reader: &mut Reader) -> Result<Option<Bytes>, Stop> {
+    let piece = tokio::time::timeout(PATIENCE, reader.anything()).await;
+    piece.map_err(|_| Stop::Gone)?.map_err(|_| Stop::Gone)
+}
+
+/// Passes on what the host says. A value in it cannot be replaced, for frames say how long they
+/// are; the connection ends before it is through.
+async fn back(
+    own: &Exchange<'_>,
+    host: &mut Reader,
+    client: &mut Writer,
+    needles: Option<&Needles>,
+) -> Result<(), Stop> {
+    let mut search = needles.map(Stream::new);
+    while let Some(mut piece) = next(host).await? {
+        own.received(piece.len())?;
+        if let Some(search) = &mut search {
+            piece = search.piece(piece);
+            if let Some(found) = search.seen.first() {
+                let secret = own.flow().gate.inspect.secrets.name(*found).to_owned();
+                let form = found.form.to_owned();
+                own.tell(Happened::Scrubbed { secret, form }).await;
+                return Err(Stop::Gone);
+            }
+        }
+        client.send(&piece).await.map_err(|_| Stop::Gone)?;
+    }
+    if let Some(search) = &mut search {
+        let rest = search.end();
+        client.send(&rest).await.map_err(|_| Stop::Gone)?;
+    }
+    client.shutdown().await.map_err(|_| Stop::Gone)
+}
+
+fn accept(fields: &Fields, reason: &[u8]) -> Vec<u8> {
+    let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
+    write_answer(101, reason, fields, Framing::None, &upgrade)
+}

@@ -1,0 +1,209 @@
+//! How a gate begins and ends.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr,
+};
+use ringfence_model::gate::{
+    GATE_ADDRESS, MAX_LINE, NAME_PORT, Order, PROXY_PORT, SOCKS_PORT, SecretValue, Setup, Word,
+    read_setup,
+};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::guest::Guest;
+use crate::listen::{accept, listener};
+use crate::names::Names;
+use crate::state::Gate;
+use crate::{ask, proxy, socks, words};
+
+/// BOUND: how long connections have to end when the gate does.
+const END_TIME: Duration = Duration::from_secs(2);
+
+/// The hidden subcommand: standard input is the engine, standard output the guest.
+pub fn run() -> io::Result<()> {
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    rustix::process::setrlimit(Resource::Core, none)?;
+    // Each connection is up to six descriptors.
+    let mut files = rustix::process::getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    rustix::process::setrlimit(Resource::Nofile, files)?;
+
+    let engine = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let guest = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    let nothing = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+
+    let mut engine = UnixStream::from(engine);
+    let (setup, values) = read_setup(&mut engine)?;
+    lock(setup.cache.as_deref())?;
+    go_on(engine, guest, setup, values)
+}
+
+/// Serves one sandbox until the engine says so or is gone.
+pub fn serve(mut engine: UnixStream, guest: OwnedFd) -> io::Result<()> {
+    let (setup, values) = read_setup(&mut engine)?;
+    go_on(engine, guest, setup, values)
+}
+
+/// Gives up what a gate never does: to write files but those of its cache, and to execute.
+fn lock(cache: Option<&Path>) -> io::Result<()> {
+    let abi = ABI::V5;
+    let apply = || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut ruleset = Ruleset::default()
+            // A kernel without it has a gate that is less bound; the sandbox is not.
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(abi))?
+            .create()?
+            .add_rule(PathBeneath::new(
+                PathFd::new("/")?,
+                AccessFs::ReadFile | AccessFs::ReadDir,
+            ))?;
+        if let Some(cache) = cache {
+            let all = AccessFs::from_all(abi) & !AccessFs::Execute;
+            ruleset = ruleset.add_rule(PathBeneath::new(PathFd::new(cache)?, all))?;
+        }
+        ruleset.restrict_self()?;
+        Ok(())
+    };
+    apply().map_err(io::Error::other)
+}
+
+fn go_on(
+    engine: UnixStream,
+    guest: OwnedFd,
+    setup: Setup,
+    values: Vec<SecretValue>,
+) -> io::Result<()> {
+    engine.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let local = LocalSet::new();
+    let result = local.block_on(&runtime, drive(engine, guest, setup, values));
+    // A look-up that hangs must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+async fn drive(
+    engine: UnixStream,
+    guest: OwnedFd,
+    setup: Setup,
+    values: Vec<SecretValue>,
+) -> io::Result<()> {
+    let engine = tokio::net::UnixStream::from_std(engine)?;
+    let (orders, to_engine) = engine.into_split();
+    let (words, queue) = words::queue();
+    let gate = Rc::new(Gate::new(setup, values, words, Guest::new(guest)?)?);
+    let writer = spawn_local(queue.write_to(to_engine));
+    let counter = spawn_local({
+        let gate = gate.clone();
+        async move { gate.words.keep_counting().await }
+    });
+    let authority = gate.inspect.authority();
+    gate.words.say(Word::Ready { authority }).await;
+    let listening = spawn_local(listen(gate.clone()));
+
+    let ended = obey(&gate, orders).await;
+    listening.abort();
+    gate.open.close_all();
+    tokio::time::timeout(END_TIME, gate.open.emptied())
+        .await
+        .ok();
+    counter.abort();
+    if ended? == Ended::Asked {
+        gate.words.say_counted().await;
+        gate.words.say(Word::Ended).await;
+        return writer.await.map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Answers inside, as soon as there is a guest.
+async fn listen(gate: Rc<Gate>) {
+    // A guest that gives no sockets has a sandbox without a network; the engine sees that nothing
+    // listens.
+    if let Ok(own) = sockets(&gate).await {
+        gate.words.say(Word::Listening).await;
+        let [names, proxy, socks] = own.streams;
+        let ask = |stream| ask::serve_stream(gate.clone(), stream);
+        tokio::join!(
+            ask::serve_datagrams(gate.clone(), own.datagrams),
+            accept(gate.clone(), names, ask),
+            accept(gate.clone(), proxy, |stream| proxy::serve(
+                gate.clone(),
+                stream
+            )),
+            accept(gate.clone(), socks, |stream| socks::serve(
+                gate.clone(),
+                stream
+            )),
+        );
+    }
+}
+
+struct Sockets {
+    datagrams: UdpSocket,
+    /// Names, web proxy, SOCKS5.
+    streams: [TcpListener; 3],
+}
+
+async fn sockets(gate: &Gate) -> io::Result<Sockets> {
+    Ok(Sockets {
+        datagrams: ask::datagrams(gate).await?,
+        streams: [
+            listener(gate, GATE_ADDRESS, NAME_PORT).await?,
+            listener(gate, GATE_ADDRESS, PROXY_PORT).await?,
+            listener(gate, GATE_ADDRESS, SOCKS_PORT).await?,
+        ],
+    })
+}
+
+#[derive(PartialEq, Eq)]
+enum Ended {
+    Asked,
+    /// The engine is gone.
+    Alone,
+}
+
+/// Reads orders until the last one.
+async fn obey(gate: &Rc<Gate>, orders: impl tokio::io::AsyncRead + Unpin) -> io::Result<Ended> {
+    let mut orders = BufReader::new(orders);
+    loop {
+        let mut line = Vec::new();
+        let most = MAX_LINE as u64 + 1;
+        (&mut orders)
+            .take(most)
+            .read_until(b'\n', &mut line)
+            .await?;
+        if line.is_empty() {
+            return Ok(Ended::Alone);
+        }
+        match serde_json::from_slice(&line)? {
+            Order::Rules { rules } => {
+                let closed = gate.change(rules);
+                Names::follow_rules(gate).await;
+                gate.words.say(Word::Changed { closed }).await;
+            }
+            Order::End => return Ok(Ended::Asked),
+        }
+    }
+}

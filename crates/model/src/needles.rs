@@ -1,0 +1,188 @@
+//! Finds and replaces needles in a stream, however it is cut into pieces.
+
+mod forms;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use bytes::Bytes;
+
+use forms::{Form, forms};
+
+/// What is searched: forms of each needle, each with the number of its secret.
+pub struct Needles {
+    search: AhoCorasick,
+    forms: Vec<(usize, Form)>,
+    longest: usize,
+}
+
+/// One thing that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Found {
+    pub secret: usize,
+    pub form: &'static str,
+}
+
+impl Needles {
+    /// `pairs`: each needle, and what stands there instead. `None`: there is nothing to search.
+    pub fn new<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Self> {
+        let mut all: Vec<(usize, Form)> = Vec::new();
+        for (number, (needle, instead)) in pairs.enumerate() {
+            all.extend(
+                forms(needle, instead)
+                    .into_iter()
+                    .map(|form| (number, form)),
+            );
+        }
+        let search = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(all.iter().map(|(_, form)| &form.bytes[..]))
+            .ok()
+            .filter(|_| !all.is_empty())?;
+        Some(Self {
+            search,
+            longest: all
+                .iter()
+                .map(|(_, form)| form.bytes.len())
+                .max()
+                .unwrap_or(0),
+            forms: all,
+        })
+    }
+
+    /// The first needle in a whole text.
+    pub fn find(&self, text: &[u8]) -> Option<Found> {
+        self.search
+            .find(text)
+            .map(|found| self.found(found.pattern().as_usize()))
+    }
+
+    fn found(&self, pattern: usize) -> Found {
+        let (secret, form) = &self.forms[pattern];
+        Found {
+            secret: *secret,
+            form: form.name,
+        }
+    }
+
+    /// Replaces all needles of a whole text. `None`: there are none.
+    pub fn replace(&self, text: &[u8], seen: &mut Vec<Found>) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        let at = self.replace_from(text, text.len(), &mut out, seen);
+        (at > 0).then(|| {
+            out.extend_from_slice(&text[at..]);
+            out
+        })
+    }
+
+    /// Replaces what begins before `until`. Answers where the last needle ended; what is behind is
+    /// not in `out`.
+    fn replace_from(
+        &self,
+        text: &[u8],
+        until: usize,
+        out: &mut Vec<u8>,
+        seen: &mut Vec<Found>,
+    ) -> usize {
+        let mut at = 0;
+        for found in self.search.find_iter(text) {
+            if found.start() >= until {
+                break;
+            }
+            out.extend_from_slice(&text[at..found.start()]);
+            let pattern = found.pattern().as_usize();
+            out.extend_from_slice(&self.forms[pattern].1.instead);
+            let found_now = self.found(pattern);
+            if !seen.contains(&found_now) {
+                seen.push(found_now);
+            }
+            at = found.end();
+        }
+        at
+    }
+
+    /// Where the longest end of `text` begins that may be the beginning of a needle.
+    fn open_end(&self, text: &[u8]) -> usize {
+        let first = text.len().saturating_sub(self.longest.saturating_sub(1));
+        (first..text.len())
+            .find(|at| {
+                let end = &text[*at..];
+                self.forms
+                    .iter()
+                    .any(|(_, form)| form.bytes.len() > end.len() && form.bytes.starts_with(end))
+            })
+            .unwrap_or(text.len())
+    }
+}
+
+impl std::fmt::Debug for Needles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Neither what is searched nor what finds it.
+        f.write_str("Needles(..)")
+    }
+}
+
+/// A stream that is searched. Only what may be the beginning of a needle is held back, so that what
+/// is sent little by little also arrives so.
+pub struct Stream<'a> {
+    needles: &'a Needles,
+    held: Vec<u8>,
+    pub seen: Vec<Found>,
+}
+
+impl std::fmt::Debug for Stream<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stream(..)")
+    }
+}
+
+impl<'a> Stream<'a> {
+    pub fn new(needles: &'a Needles) -> Self {
+        Self {
+            needles,
+            held: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    pub fn needles(&self) -> &'a Needles {
+        self.needles
+    }
+
+    /// Takes a piece, and gives what may go on.
+    pub fn piece(&mut self, piece: Bytes) -> Bytes {
+        let text = if self.held.is_empty() {
+            piece
+        } else {
+            let mut text = std::mem::take(&mut self.held);
+            text.extend_from_slice(&piece);
+            text.into()
+        };
+        let open = self.needles.open_end(&text);
+        let mut out = Vec::new();
+        // A needle that begins before the open end may be part of a longer one: both begin there.
+        let at = self
+            .needles
+            .replace_from(&text, open, &mut out, &mut self.seen);
+        let open = open.max(at);
+        self.held = text[open..].to_vec();
+        if at == 0 {
+            return text.slice(..open);
+        }
+        out.extend_from_slice(&text[at..open]);
+        out.into()
+    }
+
+    /// The stream ends: what was held back is no needle.
+    pub fn end(&mut self) -> Bytes {
+        let held = std::mem::take(&mut self.held);
+        match self.needles.replace(&held, &mut self.seen) {
+            Some(out) => out.into(),
+            None => held.into(),
+        }
+    }
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.held);
+    }
+}
