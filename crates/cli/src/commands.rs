@@ -11,6 +11,7 @@ pub mod key;
 mod limits;
 pub mod list;
 pub mod logs;
+pub mod policy;
 pub mod rm;
 pub mod run;
 pub mod sandbox;

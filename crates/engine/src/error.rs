@@ -25,6 +25,7 @@ use crate::keys::KeyError;
 use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
+use crate::policy::PolicyError;
 use crate::sandbox::SandboxError;
 use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
@@ -76,6 +77,8 @@ pub enum Error {
     Id(#[from] IdError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
     #[error(transparent)]
@@ -294,6 +297,7 @@ impl Error {
             }
             Self::Audit(error) => error.kind(),
             Self::Blame(error) => error.kind(),
+            Self::Policy(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
@@ -336,6 +340,7 @@ impl Error {
             Self::KeeperFailed { hint, .. } => return hint.clone(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
+            Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

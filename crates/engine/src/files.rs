@@ -22,7 +22,6 @@ pub(crate) use areas::Areas;
 pub use error::FilesError;
 pub(crate) use mounts::{check_mounts, held};
 
-use crate::error::Error;
 use crate::workspace::is_hidden;
 
 /// The rules about paths of a workspace.
@@ -34,10 +33,9 @@ pub struct FileRules {
 }
 
 impl FileRules {
-    /// The rules of a policy, and of patterns that hide besides.
-    pub fn of(files: &Files, hide: &[String]) -> Result<Self, Error> {
-        let lines = files.hide.iter().map(|line| &line.text);
-        let hide: Vec<String> = hide.iter().chain(lines).cloned().collect();
+    /// The rules of a policy.
+    pub fn of(files: &Files) -> Result<Self, FilesError> {
+        let hide: Vec<&str> = files.hide.iter().map(|line| line.text.as_str()).collect();
         let export = files.export.as_ref().map(|lines| {
             let lines: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
             Export::parse(&lines)

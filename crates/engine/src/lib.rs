@@ -32,6 +32,7 @@ pub mod layers;
 pub mod lock;
 pub mod mirror;
 pub mod output;
+pub mod policy;
 pub mod presets;
 pub mod run;
 pub mod sandbox;

@@ -84,7 +84,7 @@ pub fn run(
 
     store.insert_run(&lock, &new_run(request, &folder))?;
     steps.begin("base", console)?;
-    let workspace = Workspace::create(home, id, folder, &request.view)?;
+    let workspace = Workspace::create(home, id, folder, &request.view, &request.policy.files)?;
     let packing = Packing::begin(home, id)?;
     make_directory(&home.log(id))?;
     let mut journal = packing.journal()?;
@@ -237,7 +237,7 @@ pub fn run(
         probes: probed,
         journal_head: journal.head().to_owned(),
         evidence: Some(attribution),
-        notes: notes(&workspace, status),
+        notes: notes(request, &workspace, status),
         line_counts: review.lines,
         claimed: claimed.unwrap_or_default(),
         observed: Observations::of(&evidence, &attended.hits),
@@ -296,7 +296,10 @@ fn new_run(request: &RunRequest, folder: &Folder) -> NewRun {
         argv: request.argv.clone(),
         created_us: now_us(),
         driver: Driver::current(),
-        detail: serde_json::Map::from_iter([("view".to_owned(), json!(request.view))]),
+        detail: serde_json::Map::from_iter([
+            ("view".to_owned(), json!(request.view)),
+            ("files".to_owned(), json!(request.policy.files)),
+        ]),
     }
 }
 
@@ -367,12 +370,13 @@ fn status(attended: &Attended, set: &ChangeSet) -> RunStatus {
     }
 }
 
-fn notes(workspace: &Workspace, status: RunStatus) -> Vec<String> {
+fn notes(request: &RunRequest, workspace: &Workspace, status: RunStatus) -> Vec<String> {
     let doubt = workspace
         .doubt
         .iter()
         .filter(|_| status == RunStatus::Failed);
-    workspace.notes.iter().chain(doubt).cloned().collect()
+    let notes = request.notes.iter().chain(&workspace.notes);
+    notes.chain(doubt).cloned().collect()
 }
 
 /// Each changed path once; one that changed its type has two changes.

@@ -40,11 +40,6 @@ pub use crossing::Rules;
 /// What the agent sees of the folder, and where.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct View {
-    /// What the policy says about files.
-    #[serde(default)]
-    pub files: Files,
-    /// Absent inside, and absent from what comes out.
-    pub hide: Vec<String>,
     /// Where the folder is inside; `/workspace` if not said.
     pub inside: Option<PathBuf>,
     pub ignored: Ignored,
@@ -71,7 +66,13 @@ pub struct Workspace {
 
 impl Workspace {
     /// Makes the layers of a run. The directory `workspaces/<run>` is there already, and locked.
-    pub fn create(home: &Home, run: RunId, folder: Folder, view: &View) -> Result<Self, Error> {
+    pub fn create(
+        home: &Home,
+        run: RunId,
+        folder: Folder,
+        view: &View,
+        files: &Files,
+    ) -> Result<Self, Error> {
         let identity = identity_for(folder.fd.as_fd()).map_err(|source| Error::OpenFolder {
             path: folder.path.clone(),
             source,
@@ -100,7 +101,7 @@ impl Workspace {
             )?;
         }
         let mask = home.mask(run);
-        let rules = FileRules::of(&view.files, &view.hide)?;
+        let rules = FileRules::of(files)?;
         let hidden = rules.hidden();
         let mut notes = Vec::new();
         let repository = git::discover(&folder.path)?;
@@ -134,8 +135,7 @@ impl Workspace {
         let scanned = scan::scan(&folder.path, &mask, hidden, &identity)?;
         notes.extend(scanned.notes());
         if !hidden.is_empty() && scanned.hides_nothing() {
-            let lines = view.files.hide.iter().map(|line| line.text.as_str());
-            let hide: Vec<&str> = view.hide.iter().map(String::as_str).chain(lines).collect();
+            let hide: Vec<&str> = files.hide.iter().map(|line| line.text.as_str()).collect();
             notes.push(format!(
                 "nothing in the folder is hidden by {}",
                 hide.join(", ")
@@ -170,7 +170,7 @@ impl Workspace {
             areas,
         };
         let own = [folder.path.as_path()];
-        let mounts = check_mounts(&view.files.mounts, home, &own, &spec.inside)?;
+        let mounts = check_mounts(&files.mounts, home, &own, &spec.inside)?;
         notes.extend(mount_notes(&mounts));
         Ok(Self {
             started: now(),
@@ -191,9 +191,9 @@ impl Workspace {
     /// The workspace of a run that was lost, to read its layer. `created` is earlier than its real
     /// start, so that nothing that moved since is overlooked.
     pub fn reopen(home: &Home, run: &RunRecord) -> Result<Self, Error> {
-        let view: View =
-            serde_json::from_value(run.detail.get("view").cloned().unwrap_or_default())
-                .unwrap_or_default();
+        let detail = |name: &str| run.detail.get(name).cloned().unwrap_or_default();
+        let view: View = serde_json::from_value(detail("view")).unwrap_or_default();
+        let files: Files = serde_json::from_value(detail("files")).unwrap_or_default();
         let folder = open_folder(home, &run.folder)?;
         let identity = identity_for(folder.fd.as_fd()).map_err(|source| Error::OpenFolder {
             path: folder.path.clone(),
@@ -201,7 +201,7 @@ impl Workspace {
         })?;
         Ok(Self {
             repository: git::discover(&folder.path)?,
-            rules: FileRules::of(&view.files, &view.hide)?,
+            rules: FileRules::of(&files)?,
             ignored: view.ignored,
             mounts: Vec::new(),
             started: Started {

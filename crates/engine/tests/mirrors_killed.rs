@@ -14,13 +14,13 @@ use ringfence_engine::error::{Error, ErrorKind};
 use ringfence_engine::home::Home;
 use ringfence_engine::lock::FileLock;
 use ringfence_engine::mirror::{self, MirrorError, Silent};
+use ringfence_engine::policy::Asked;
 use ringfence_engine::sandboxes::create::{self, CreateRequest, From, Stage};
 use ringfence_engine::sandboxes::{Host, gc};
 use ringfence_engine::store::{AutoCheckpoint, SourceState, Store};
 use ringfence_engine::workspace::Ignored;
 use ringfence_engine::{base, source};
 use ringfence_model::limits::Limits;
-use ringfence_model::policy::Effective;
 
 const SEED: &str = "git init -qb main app; cd app; echo one > a; git add a; git commit -qm one;";
 
@@ -410,9 +410,8 @@ fn request(text: &str) -> CreateRequest {
         stage: Stage::Whole,
         name: None,
         tag: None,
-        limits: Limits::for_host(8 << 30),
+        policy: Asked::nothing(Limits::for_host(8 << 30)),
         env: Vec::new(),
-        policy: Effective::default(),
         ignored: Ignored::default(),
         idle_seconds: None,
         ttl_seconds: None,

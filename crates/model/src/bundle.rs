@@ -17,6 +17,7 @@ use crate::ByteText;
 use crate::changes::{Change, ChangeKind, FileMode};
 use crate::journal::FilesHeld;
 use crate::limits::{Graded, Limits};
+use crate::policy::Effective;
 use crate::wire::{Observation, Wall};
 
 /// The version of the formats in a bundle, all of them together.
@@ -123,6 +124,10 @@ pub struct Policy {
     pub include_ignored: bool,
     /// Names of the variables that were given.
     pub variables: Vec<ByteText>,
+    /// What the files of the policy and the command line came to. Absent where there was nothing,
+    /// and in bundles of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective: Option<Effective>,
 }
 
 impl Policy {

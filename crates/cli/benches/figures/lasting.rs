@@ -10,6 +10,7 @@ use ringfence_engine::attend::{Console, Inputs};
 use ringfence_engine::client::Stream;
 use ringfence_engine::ids::SandboxId;
 use ringfence_engine::mirror::Silent;
+use ringfence_engine::policy::Asked;
 use ringfence_engine::sandboxes::Host;
 use ringfence_engine::sandboxes::create::{CreateRequest, From, Stage, create};
 use ringfence_engine::sandboxes::exec::{Beside, ExecRequest, Lost, exec, turn};
@@ -17,7 +18,6 @@ use ringfence_engine::store::{AutoCheckpoint, Store};
 use ringfence_engine::workspace::Ignored;
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
-use ringfence_model::policy::Effective;
 
 use crate::place::{Place, outside};
 
@@ -98,9 +98,8 @@ pub fn sandbox(host: &Host, from: &From) -> Result<SandboxId> {
         stage: Stage::Whole,
         name: None,
         tag: None,
-        limits: Limits::for_host(2 << 30),
+        policy: Asked::nothing(Limits::for_host(2 << 30)),
         env: Vec::new(),
-        policy: Effective::default(),
         ignored: Ignored::default(),
         idle_seconds: Some(600),
         ttl_seconds: None,

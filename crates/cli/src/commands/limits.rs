@@ -3,7 +3,9 @@
 use anstream::eprintln;
 use clap::Args;
 use ringfence_model::ByteText;
-use ringfence_model::limits::{Limits, QuantityError, parse_duration_seconds, parse_size};
+use ringfence_model::limits::{Limit, QuantityError, parse_duration_seconds, parse_size};
+use ringfence_model::policy::network::Origin;
+use ringfence_model::policy::{Bound, Bounds};
 use std::os::unix::ffi::OsStringExt as _;
 
 use crate::text::clean;
@@ -72,37 +74,35 @@ fn parse_variable(text: &str) -> Result<(ByteText, ByteText), String> {
 }
 
 impl LimitArgs {
-    /// What was typed over what is usual on this host.
-    pub fn limits(&self) -> Limits {
-        let mut limits = Limits::for_host(ringfence_jail::total_memory_bytes());
-        if let Some(Quantity(time)) = self.timeout {
-            limits.time_seconds = time;
-        }
-        if let Some(Quantity(memory)) = self.memory {
-            limits.memory_bytes = memory;
-        }
-        if let Some(pids) = self.pids {
-            limits.processes = pids;
-        }
-        if let Some(Quantity(disk)) = self.disk {
-            limits.disk_bytes = disk;
-        }
-        if let Some(Quantity(inodes)) = self.inodes {
-            limits.disk_inodes = inodes;
-        }
-        if let Some(Quantity(cpu)) = self.cpu_time {
-            limits.cpu_seconds = cpu;
-        }
-        if let Some(files) = self.open_files {
-            limits.open_files = files;
-        }
-        if let Some(Quantity(size)) = self.file_size {
-            limits.file_bytes = size;
-        }
-        if let Some(Quantity(output)) = self.output {
-            limits.output_bytes = output;
-        }
-        limits
+    /// What was typed, over what a policy says.
+    pub fn bounds(&self) -> Bounds {
+        let count = |most: Option<u64>| most.map(|most| Quantity(Some(most)));
+        [
+            (Limit::Time, "--timeout", self.timeout),
+            (Limit::Memory, "--memory", self.memory),
+            (Limit::Processes, "--pids", count(self.pids)),
+            (Limit::Disk, "--disk", self.disk),
+            (Limit::Inodes, "--inodes", self.inodes),
+            (Limit::Cpu, "--cpu-time", self.cpu_time),
+            (Limit::OpenFiles, "--open-files", count(self.open_files)),
+            (Limit::FileSize, "--file-size", self.file_size),
+            (Limit::Output, "--output", self.output),
+        ]
+        .into_iter()
+        .filter_map(|(limit, option, typed)| {
+            let Quantity(most) = typed?;
+            let from = typed_as(option);
+            Some((limit, Bound { most, from }))
+        })
+        .collect()
+    }
+}
+
+/// The origin of what was typed.
+pub fn typed_as(option: &str) -> Origin {
+    Origin {
+        file: option.to_owned(),
+        line: 0,
     }
 }
 

@@ -11,6 +11,7 @@ use anstream::eprintln;
 use clap::Args;
 use ringfence_engine::attend::Inputs;
 use ringfence_engine::error::Error;
+use ringfence_engine::home::Home;
 use ringfence_engine::ids::RunId;
 use ringfence_engine::run::{RunRequest, RunResult};
 use ringfence_engine::workspace::{Ignored, View};
@@ -20,12 +21,12 @@ use ringfence_model::ByteText;
 use ringfence_model::flag::{Flag, Severity};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
-use ringfence_model::policy::Effective;
-use ringfence_model::policy::Files;
+use ringfence_model::policy::Line;
 use ringfence_model::wire::WindowSize;
 
-use super::limits::{LimitArgs, VariableArgs};
+use super::limits::{LimitArgs, VariableArgs, typed_as};
 use super::open;
+use super::policy::PolicyArgs;
 use crate::console::{Live, Passing, window_size};
 use crate::text::{clean, clean_json};
 
@@ -44,6 +45,8 @@ pub struct Run {
     /// A name for this run
     #[arg(long)]
     name: Option<String>,
+    #[command(flatten)]
+    policy: PolicyArgs,
     #[command(flatten)]
     limits: LimitArgs,
     /// Refuse to start where a limit can only be watched on this host
@@ -80,8 +83,11 @@ impl Run {
         let stdin = std::io::stdin();
         // A terminal for the command whenever the caller has one on both sides.
         let interactive = stdin.is_terminal() && std::io::stdout().is_terminal() && !self.json;
-        let request = self.request(interactive)?;
         let (home, store) = open()?;
+        let request = self.request(&home, interactive)?;
+        for note in &request.notes {
+            eprintln!("note: {}", clean(note));
+        }
         let raw = interactive
             .then(|| RawMode::enter(stdin.as_fd()))
             .transpose()?;
@@ -137,12 +143,25 @@ impl Run {
         }
     }
 
-    fn request(&self, interactive: bool) -> anyhow::Result<RunRequest> {
+    fn request(&self, home: &Home, interactive: bool) -> anyhow::Result<RunRequest> {
         let folder = match &self.repo {
             Some(folder) => folder.clone(),
             None => std::env::current_dir()?,
         };
-        let mut env = self.variables.variables();
+        if !folder.is_dir() {
+            return Err(Error::NoFolder(folder).into());
+        }
+        let hide = self.hide.iter().map(|text| Line {
+            text: text.clone(),
+            from: typed_as("--hide"),
+        });
+        let asked = self
+            .policy
+            .asked(home, &self.limits, Some(&folder), hide.collect())?;
+        let policy = asked.settle(home, &folder).map_err(Error::Policy)?;
+        let notes = policy.notes();
+        let mut env = policy.env;
+        env.extend(self.variables.variables());
         if interactive
             && let Some(term) = std::env::var_os("TERM")
             && !env.iter().any(|(key, _)| key.as_bytes() == b"TERM")
@@ -157,12 +176,10 @@ impl Run {
         Ok(RunRequest {
             argv: self.argv(),
             name: self.name.clone(),
-            limits: self.limits.limits(),
+            limits: policy.limits,
             require_hard: self.require_hard,
             env,
             view: View {
-                files: Files::default(),
-                hide: self.hide.clone(),
                 inside,
                 ignored: if self.include_ignored {
                     Ignored::Included
@@ -170,6 +187,8 @@ impl Run {
                     Ignored::LeftBehind
                 },
             },
+            policy: policy.effective,
+            notes,
             // A terminal that does not tell its size is as large as terminals always were.
             terminal: interactive.then(|| {
                 window_size().unwrap_or(WindowSize {
@@ -177,7 +196,6 @@ impl Run {
                     rows: 24,
                 })
             }),
-            policy: Effective::default(),
             program: std::env::current_exe()?,
             folder,
         })

@@ -53,7 +53,7 @@ pub(crate) fn ensure(
     files: &Files,
     aliases: &[ByteText],
 ) -> Result<Mask, Error> {
-    let rules = FileRules::of(files, &[])?;
+    let rules = FileRules::of(files)?;
     if !rules.needs_mask() {
         return Ok(Mask::default());
     }

@@ -29,13 +29,15 @@ pub struct RunRequest {
     pub limits: Limits,
     /// A limit that is only watched on this host stops the run before it begins.
     pub require_hard: bool,
+    /// What it is held to; of this, limits and variables are here as well.
+    pub policy: Effective,
+    /// For a person: what is not as it was asked for.
+    pub notes: Vec<String>,
     /// Variables beyond the plain ones that every sandbox has.
     pub env: Vec<(ByteText, ByteText)>,
     pub view: View,
     /// A terminal of this size instead of pipes.
     pub terminal: Option<WindowSize>,
-    /// What the sandbox may do beyond the above.
-    pub policy: Effective,
     /// This program: it is also the gate.
     pub program: PathBuf,
 }
@@ -49,7 +51,7 @@ impl RunRequest {
         {
             return Err(Error::NoCommand);
         }
-        FileRules::of(&self.view.files, &self.view.hide)?;
+        FileRules::of(&self.policy.files)?;
         check_limits(&self.limits)?;
         check_variables(&self.env)
     }
@@ -59,9 +61,16 @@ impl RunRequest {
         Policy {
             limits: self.limits.clone(),
             require_hard: self.require_hard,
-            hide: self.view.hide.clone(),
+            hide: self
+                .policy
+                .files
+                .hide
+                .iter()
+                .map(|line| line.text.clone())
+                .collect(),
             inside: ByteText::from(inside.as_os_str().as_bytes()),
             include_ignored: self.view.ignored == Ignored::Included,
+            effective: Some(self.policy.published()).filter(|own| *own != Effective::default()),
             variables: self.env.iter().map(|(name, _)| name.clone()).collect(),
         }
     }

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use ringfence_model::ByteText;
-use ringfence_model::limits::Limits;
-use ringfence_model::policy::Effective;
 
 use super::Host;
 use crate::base::{self, Base};
@@ -18,6 +16,7 @@ use crate::files::{FileRules, check_mounts, mask};
 use crate::ids::{BaseId, SandboxId};
 use crate::keeper::INSIDE;
 use crate::mirror::{self, Progress};
+use crate::policy::{Asked, Settled};
 use crate::source::{self, Source};
 use crate::store::{AutoCheckpoint, NewSandbox, SandboxDetail};
 use crate::workspace::{Ignored, mount_notes, scan};
@@ -51,10 +50,9 @@ pub struct CreateRequest {
     pub stage: Stage,
     pub name: Option<String>,
     pub tag: Option<String>,
-    pub limits: Limits,
+    pub policy: Asked,
+    /// Variables beyond those of the policy.
     pub env: Vec<(ByteText, ByteText)>,
-    /// What it may do beyond that.
-    pub policy: Effective,
     pub ignored: Ignored,
     pub idle_seconds: Option<u64>,
     pub ttl_seconds: Option<u64>,
@@ -76,21 +74,28 @@ pub fn create(
     request: &CreateRequest,
     progress: &mut dyn Progress,
 ) -> Result<Created, Error> {
-    crate::run::check_limits(&request.limits)?;
-    crate::run::check_variables(&request.env)?;
-    let rules = FileRules::of(&request.policy.files, &[])?;
-    let folder = local_folder(&request.from)?;
-    let own: Vec<&Path> = folder.iter().map(PathBuf::as_path).collect();
-    let mounts = &request.policy.files.mounts;
-    let mounts = check_mounts(mounts, &host.home, &own, Path::new(INSIDE))?;
     // Before anything is fetched for it.
+    crate::run::check_limits(&request.policy.limits())?;
+    crate::run::check_variables(&request.env)?;
     if let Some(name) = &request.name {
         host.store.check_sandbox_name(name)?;
     }
     let (base, source, mut notes) = find_base(host, request, progress)?;
     notes.extend(base.notes.iter().cloned());
-    notes.extend(mount_notes(&mounts));
     fail::point("create:based");
+    let policy = settle(host, request, &base)?;
+    notes.extend(policy.notes());
+    let files = &policy.effective.files;
+    let folder = local_folder(&request.from)?;
+    let own: Vec<&Path> = folder.iter().map(PathBuf::as_path).collect();
+    let mounts = check_mounts(&files.mounts, &host.home, &own, Path::new(INSIDE))?;
+    notes.extend(mount_notes(&mounts));
+    let aliases = match &folder {
+        Some(folder) => aliases(folder, &FileRules::of(files)?),
+        None => Vec::new(),
+    };
+    let mut env = policy.env;
+    env.extend(request.env.iter().cloned());
     let id = SandboxId::random()?;
     let new = NewSandbox {
         id,
@@ -101,17 +106,11 @@ pub fn create(
         expires_us: expiry(request.ttl_seconds),
         detail: SandboxDetail {
             source,
-            limits: request.limits.clone(),
-            env: request.env.clone(),
-            policy: request.policy.clone(),
+            limits: policy.limits,
+            env,
             ignored: request.ignored,
-            aliases: folder
-                .filter(|_| !rules.hidden().is_empty())
-                .map(|folder| scan::aliases(&folder, rules.hidden()))
-                .unwrap_or_default()
-                .iter()
-                .map(|path| path.as_os_str().as_bytes().into())
-                .collect(),
+            policy: policy.effective,
+            aliases,
             idle_seconds: request.idle_seconds,
             auto_checkpoint: request.auto_checkpoint,
             forked_from: None,
@@ -141,6 +140,28 @@ pub fn create(
         commit: base.commit,
         notes,
     })
+}
+
+/// The policy, narrowed by what the repository proposes. A stage may not show the proposal, and it
+/// counts all the same.
+fn settle(host: &Host, request: &CreateRequest, base: &Base) -> Result<Settled, Error> {
+    let whole = match base.stage_of {
+        Some(whole) => base::open(&host.home, &host.store, whole)?.workspace(),
+        None => base.workspace(),
+    };
+    let policy = request.policy.settle(&host.home, &whole)?;
+    crate::run::check_limits(&policy.limits)?;
+    Ok(policy)
+}
+
+/// Other names of hidden files, which the copy of a folder does not tell any more.
+fn aliases(folder: &Path, rules: &FileRules) -> Vec<ByteText> {
+    if rules.hidden().is_empty() {
+        return Vec::new();
+    }
+    let names = scan::aliases(folder, rules.hidden());
+    let bytes = |path: &PathBuf| ByteText::from(path.as_os_str().as_bytes());
+    names.iter().map(bytes).collect()
 }
 
 /// The folder of this host that is copied as it is.

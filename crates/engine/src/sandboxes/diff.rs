@@ -314,7 +314,7 @@ fn change_set(
     repository: Option<&Repository>,
     sources: &Sources,
 ) -> Result<ChangeSet, Error> {
-    let files = FileRules::of(&record.detail.policy.files, &[])?;
+    let files = FileRules::of(&record.detail.policy.files)?;
     let mut rules = Rules::of(repository, sources, &files, record.detail.ignored)?;
     if let Some(mask) = mask::workspace_of(&host.home.sandbox(record.id)) {
         rules.mask(&mask)?;

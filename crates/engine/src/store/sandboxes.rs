@@ -46,11 +46,11 @@ pub struct SandboxDetail {
     pub source: String,
     pub limits: Limits,
     pub env: Vec<(ByteText, ByteText)>,
-    /// What it may do beyond that.
-    #[serde(default)]
-    pub policy: Effective,
     #[serde(default)]
     pub ignored: Ignored,
+    /// What it is held to; of this, limits and variables are above as well.
+    #[serde(default)]
+    pub policy: Effective,
     /// Other names of files that are hidden in the folder that it was copied from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<ByteText>,

@@ -11,7 +11,7 @@ use ringfence_engine::run::{RunRequest, RunResult, run};
 use ringfence_engine::store::Store;
 use ringfence_engine::workspace::View;
 use ringfence_model::limits::Limits;
-use ringfence_model::policy::{Files, Line, Mount};
+use ringfence_model::policy::{Effective, Files, Line, Mount};
 
 pub struct Bench {
     top: tempfile::TempDir,
@@ -123,25 +123,21 @@ impl Bench {
     }
 
     pub fn try_run(&self, files: Files, line: &str) -> Result<Ran, Error> {
-        self.try_view(
-            View {
-                files,
-                ..View::default()
-            },
-            line,
-        )
-    }
-
-    pub fn try_view(&self, view: View, line: &str) -> Result<Ran, Error> {
         let request = RunRequest {
             folder: self.folder(),
             argv: ["bash", "-c", line].map(Into::into).to_vec(),
             name: None,
             limits: Limits::for_host(ringfence_jail::total_memory_bytes()),
             require_hard: false,
+            policy: Effective {
+                files,
+                ..Effective::default()
+            },
+            notes: Vec::new(),
             env: Vec::new(),
-            view,
+            view: View::default(),
             terminal: None,
+            program: PathBuf::new(),
         };
         let inputs = Inputs {
             stdin: None,

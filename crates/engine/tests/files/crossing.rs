@@ -1,7 +1,6 @@
 //! What is hidden and what is not exported: neither crosses back, in whatever way it is tried.
 
 use ringfence_engine::verify;
-use ringfence_engine::workspace::View;
 use ringfence_model::policy::Files;
 
 use crate::bench::{Bench, Ran, lines};
@@ -191,18 +190,6 @@ fn what_is_hidden_is_absent_and_never_crosses() {
         ran.changes(),
         ["R docs/d.md secrets-not", "D src/a.py", "D src/b.py"]
     );
-}
-
-#[test]
-fn the_option_and_the_policy_hide_together() {
-    let bench = Bench::new(TREE);
-    let view = View {
-        hide: vec!["docs".to_owned()],
-        files: hide(&[".env"]),
-        ..View::default()
-    };
-    let ran = bench.try_view(view, "ls -A").unwrap();
-    assert_eq!(ran.said, "secrets\nsrc\nsub\n");
 }
 
 #[test]

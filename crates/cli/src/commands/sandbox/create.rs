@@ -9,11 +9,11 @@ use ringfence_engine::mirror::Progress;
 use ringfence_engine::sandboxes::create::{CreateRequest, From, Stage, create};
 use ringfence_engine::store::AutoCheckpoint;
 use ringfence_engine::workspace::Ignored;
-use ringfence_model::policy::Files;
 use serde_json::json;
 
 use crate::commands::limits::{LimitArgs, Quantity, VariableArgs, duration};
 use crate::commands::open_host;
+use crate::commands::policy::PolicyArgs;
 use crate::text::{clean, clean_json, shorten};
 
 /// Make a sandbox from a repository, a folder, or nothing
@@ -57,6 +57,8 @@ pub struct Create {
     #[arg(long)]
     include_ignored: bool,
     #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
     variables: VariableArgs,
@@ -99,14 +101,19 @@ impl Create {
                 revision: self.base.clone(),
             }
         };
+        let folder = match &from {
+            From::Repository { typed, .. } => std::fs::canonicalize(typed).ok(),
+            From::Empty => None,
+        };
         let request = CreateRequest {
             from,
             stage,
             name: self.name,
             tag: self.tag,
-            limits: self.limits.limits(),
+            policy: self
+                .policy
+                .asked(&host.home, &self.limits, folder.as_deref(), Vec::new())?,
             env: self.variables.variables(),
-            policy: ringfence_model::policy::Effective::default(),
             ignored: if self.include_ignored {
                 Ignored::Included
             } else {

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+use super::super::Line;
 use crate::text::misleads;
 
 /// BOUND: how much of a long line is shown.
@@ -28,6 +29,24 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// With an item that was read well; `text` is its file, as far as that is known.
+    pub fn on(text: &str, item: &Line, message: String) -> Self {
+        let number = item.from.line.max(1) as usize;
+        let starts = text.match_indices('\n').map(|(at, _)| at + 1);
+        let start = std::iter::once(0).chain(starts).nth(number - 1);
+        let found = start.and_then(|start| {
+            let end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+            text[start..end].find(&item.text).map(|at| start + at)
+        });
+        match found.or(start) {
+            Some(at) => Self::at(&item.from.file, text, at..at + item.text.len(), message),
+            None => Self {
+                line: item.from.line.max(1),
+                ..Self::at(&item.from.file, "", 0..0, message)
+            },
+        }
+    }
+
     /// At a place of a text.
     pub(super) fn at(file: &str, text: &str, span: Range<usize>, message: String) -> Self {
         let start = floor(text, span.start);
