@@ -276,6 +276,11 @@ fn a_file_is_written_in_place_and_not_replaced() {
     );
     assert!(ran.said.ends_with("fine\n"), "{}", ran.said);
     assert_eq!(ran.changes(), ["M README"]);
+    let plain = bench.run(Files::default(), "true");
+    assert_eq!(
+        ran.result.wall, plain.result.wall,
+        "the second wall stands as ever"
+    );
 }
 
 #[test]
