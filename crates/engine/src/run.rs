@@ -85,7 +85,7 @@ pub fn run(
 
     store.insert_run(&lock, &new_run(request, &folder))?;
     steps.begin("base", console)?;
-    let workspace = Workspace::create(home, id, folder, &request.view)?;
+    let workspace = Workspace::create(home, id, folder, &request.view, &request.policy.files)?;
     let packing = Packing::begin(home, id)?;
     make_directory(&home.log(id))?;
     let mut journal = packing.journal()?;
@@ -305,7 +305,10 @@ fn new_run(request: &RunRequest, folder: &Folder) -> NewRun {
         argv: request.argv.clone(),
         created_us: now_us(),
         driver: Driver::current(),
-        detail: serde_json::Map::from_iter([("view".to_owned(), json!(request.view))]),
+        detail: serde_json::Map::from_iter([
+            ("view".to_owned(), json!(request.view)),
+            ("files".to_owned(), json!(request.policy.files)),
+        ]),
     }
 }
 
