@@ -78,7 +78,7 @@ impl Stop {
             reason: Reason::Budget,
             detail: format!("the budget of `{rule}` is used up: {up}"),
             allow: None,
-            rule: Some(rule.clone()),
+            rule: Some(Box::new(rule.clone())),
         })
     }
 }
@@ -192,7 +192,7 @@ fn decide(flow: &Flow, asked: &Asked) -> Result<NetworkRule, Denial> {
                     None => format!("no rule allows `{method}` of `{path}` at `{host}`"),
                 },
                 allow: rule.is_none().then_some(line),
-                rule: rule.cloned(),
+                rule: rule.cloned().map(Box::new),
             });
         }
     };
