@@ -19,7 +19,9 @@ use support::{Fixture, Sandboxed, expect, in_each_mode, said};
 
 /// A file beside the folder, readable by everybody.
 fn file(fixture: &Fixture, name: &str, text: impl AsRef<[u8]>) -> Result<String> {
-    let path: PathBuf = fixture.folder.with_file_name(format!("{}-{name}", fixture.name));
+    let path: PathBuf = fixture
+        .folder
+        .with_file_name(format!("{}-{name}", fixture.name));
     fs::write(&path, text)?;
     Ok(path.to_str().context("a path of the test")?.to_owned())
 }
@@ -49,7 +51,10 @@ fn limits_variables_and_hidden_paths_of_a_policy_hold() -> Result<()> {
         let result = call.run(&options, shell)?;
         let inside = said(&result);
         ensure!(inside.contains("mine/1/typed/\n"), "{inside}");
-        ensure!(!inside.contains("plain.txt") && !inside.contains(".env"), "{inside}");
+        ensure!(
+            !inside.contains("plain.txt") && !inside.contains(".env"),
+            "{inside}"
+        );
         expect(&result, "outcome", "out_of_memory")?;
         // What was typed counts more than the policy.
         let options = ["--policy", &policy, "--output", "4"];
@@ -61,7 +66,8 @@ fn limits_variables_and_hidden_paths_of_a_policy_hold() -> Result<()> {
 #[test]
 fn the_policy_is_in_the_bundle_without_values_and_is_explained() -> Result<()> {
     in_each_mode("explained", |env, fixture| {
-        let text = "extends = 'offline'\n[files]\nhide = ['*.pem']\n[env]\nset = { A = 'canary-value' }";
+        let text =
+            "extends = 'offline'\n[files]\nhide = ['*.pem']\n[env]\nset = { A = 'canary-value' }";
         let policy = file(fixture, "p.toml", text)?;
         let result = env.run_with(fixture, &["--policy", &policy, "--hide", "typed"], "true")?;
         let run = result["run"].as_str().context("an id")?;
@@ -70,15 +76,29 @@ fn the_policy_is_in_the_bundle_without_values_and_is_explained() -> Result<()> {
         ensure!(!manifest.contains("canary-value"), "{manifest}");
         let manifest: Value = serde_json::from_str(&manifest)?;
         let hide = &manifest["policy"]["effective"]["files"]["hide"];
-        ensure!(hide[0]["from"] == json!({ "file": policy, "line": 3 }), "{hide}");
+        ensure!(
+            hide[0]["from"] == json!({ "file": policy, "line": 3 }),
+            "{hide}"
+        );
         ensure!(hide[1] == json!({ "text": "typed", "from": { "file": "--hide", "line": 0 } }));
         env.look(fixture, &["verify", run])?;
         let explained = json_of(env, fixture, &["policy", "explain", "--run", run, "--json"])?;
-        expect(&explained, "policy_sha256", manifest["policy_sha256"].clone())?;
-        expect(&explained, "policy", manifest["policy"]["effective"].clone())?;
+        expect(
+            &explained,
+            "policy_sha256",
+            manifest["policy_sha256"].clone(),
+        )?;
+        expect(
+            &explained,
+            "policy",
+            manifest["policy"]["effective"].clone(),
+        )?;
         let asked = ["policy", "explain", "--run", "last", "sub/KEY.PEM"];
         let text = env.look(fixture, &asked)?;
-        ensure!(text.contains("hidden: `*.pem`") && text.contains("p.toml:3"), "{text}");
+        ensure!(
+            text.contains("hidden: `*.pem`") && text.contains("p.toml:3"),
+            "{text}"
+        );
         // Without a policy a bundle is as it always was.
         let plain = env.run_with(fixture, &[], "true")?;
         let bundle = plain["bundle"].as_str().context("a bundle")?;
@@ -129,7 +149,11 @@ fn a_repository_can_only_narrow() -> Result<()> {
         ensure!(manifest["policy"]["limits"]["processes"] == 20);
         // Told before the command starts, too.
         let output = env.call(fixture).finish(&["run", "--", "true"])?;
-        ensure!(output.stderr.starts_with("note: policy: ringfence.toml:"), "{}", output.stderr);
+        ensure!(
+            output.stderr.starts_with("note: policy: ringfence.toml:"),
+            "{}",
+            output.stderr
+        );
         Ok(())
     })
 }
@@ -138,15 +162,31 @@ fn a_repository_can_only_narrow() -> Result<()> {
 fn a_policy_that_cannot_be_read_stops_everything() -> Result<()> {
     in_each_mode("broken", |env, fixture| {
         let bad = file(fixture, "bad.toml", "[network]\nalow = ['*']")?;
-        let nul = file(fixture, "nul.toml", "[files]\nhide = []\0\n[network]\nallow = ['*']")?;
-        let cycle = file(fixture, "cycle.toml", format!("extends = '{}-cycle.toml'", fixture.name))?;
+        let nul = file(
+            fixture,
+            "nul.toml",
+            "[files]\nhide = []\0\n[network]\nallow = ['*']",
+        )?;
+        let cycle = file(
+            fixture,
+            "cycle.toml",
+            format!("extends = '{}-cycle.toml'", fixture.name),
+        )?;
         let place = format!("{bad}:2:1:");
         for (words, code, parts) in [
-            (vec!["--policy", &bad], 2, vec![place.as_str(), "  2 | alow = ['*']", "    | ^^^^"]),
+            (
+                vec!["--policy", &bad],
+                2,
+                vec![place.as_str(), "  2 | alow = ['*']", "    | ^^^^"],
+            ),
             // cfg-008
             (vec!["--policy", &nul], 2, vec!["not shown as it is"]),
             (vec!["--policy", &cycle], 2, vec!["stands on itself"]),
-            (vec!["--policy", "/nowhere/p.toml"], 2, vec!["cannot read the policy"]),
+            (
+                vec!["--policy", "/nowhere/p.toml"],
+                2,
+                vec!["cannot read the policy"],
+            ),
             (vec!["--policy", "/"], 2, vec!["not a regular file"]),
         ] {
             for verb in [vec!["run"], vec!["sandbox", "create"]] {
@@ -158,7 +198,11 @@ fn a_policy_that_cannot_be_read_stops_everything() -> Result<()> {
                 let output = env.call(fixture).finish(&line)?;
                 output.exits(code).with_context(|| format!("{line:?}"))?;
                 for part in &parts {
-                    ensure!(output.stderr.contains(part), "no {part:?}: {}", output.stderr);
+                    ensure!(
+                        output.stderr.contains(part),
+                        "no {part:?}: {}",
+                        output.stderr
+                    );
                 }
                 ensure!(!output.stderr.contains('\0'), "{}", output.stderr);
             }
@@ -166,8 +210,15 @@ fn a_policy_that_cannot_be_read_stops_everything() -> Result<()> {
         env.put(fixture, "ringfence.toml", "[limits]\nmemory = 'much'")?;
         let output = env.call(fixture).finish(&["run", "--", "touch", "ran"])?;
         output.exits(2)?;
-        ensure!(output.stderr.contains("ringfence.toml:2:10:"), "{}", output.stderr);
-        ensure!(json_of(env, fixture, &["list", "--json"])? == json!([]), "something ran");
+        ensure!(
+            output.stderr.contains("ringfence.toml:2:10:"),
+            "{}",
+            output.stderr
+        );
+        ensure!(
+            json_of(env, fixture, &["list", "--json"])? == json!([]),
+            "something ran"
+        );
         Ok(())
     })
 }
@@ -175,13 +226,23 @@ fn a_policy_that_cannot_be_read_stops_everything() -> Result<()> {
 #[test]
 fn check_says_what_is_wrong_and_where() -> Result<()> {
     in_each_mode("check", |env, fixture| {
-        let good = file(fixture, "good.toml", include_str!("../../../examples/policy.toml"))?;
+        let good = file(
+            fixture,
+            "good.toml",
+            include_str!("../../../examples/policy.toml"),
+        )?;
         ensure!(env.look(fixture, &["policy", "check", &good])? == "ok\n");
         let bad = file(fixture, "bad.toml", "extends = 'nothing'")?;
         let output = env.call(fixture).finish(&["policy", "check", &bad])?;
         output.exits(1)?;
-        ensure!(output.stderr.contains("bad.toml:1:12:"), "{}", output.stderr);
-        let output = env.call(fixture).finish(&["policy", "check", "--json", &bad])?;
+        ensure!(
+            output.stderr.contains("bad.toml:1:12:"),
+            "{}",
+            output.stderr
+        );
+        let output = env
+            .call(fixture)
+            .finish(&["policy", "check", "--json", &bad])?;
         output.exits(1)?;
         let value = output.json.clone().context("JSON")?;
         expect(&value, "ok", false)?;
@@ -215,10 +276,16 @@ fn a_url_is_explained_by_the_line_that_decides() -> Result<()> {
             env.look(fixture, &[&words, question].concat())
         };
         let text = explain(&["https://api.example/repos/x"])?;
-        ensure!(text.starts_with("allowed: `GET api.example/repos/**`"), "{text}");
+        ensure!(
+            text.starts_with("allowed: `GET api.example/repos/**`"),
+            "{text}"
+        );
         ensure!(text.contains("p.toml:2"), "{text}");
         let text = explain(&["POST", "https://api.example/repos/x"])?;
-        ensure!(text.contains("denied") && text.contains("POST api.example/repos/x"), "{text}");
+        ensure!(
+            text.contains("denied") && text.contains("POST api.example/repos/x"),
+            "{text}"
+        );
         let text = explain(&["tcp", "db.example:5432"])?;
         ensure!(text.starts_with("allowed"), "{text}");
         let text = explain(&["--json", "http://other.example/"])?;
@@ -232,14 +299,23 @@ fn a_url_is_explained_by_the_line_that_decides() -> Result<()> {
 #[test]
 fn a_sandbox_keeps_its_policy() -> Result<()> {
     in_each_mode("kept", |env, fixture| {
-        env.put(fixture, "ringfence.toml", "[limits]\nprocesses = 30\n[env]\npass = ['LANG']")?;
+        env.put(
+            fixture,
+            "ringfence.toml",
+            "[limits]\nprocesses = 30\n[env]\npass = ['LANG']",
+        )?;
         let policy = file(
             fixture,
             "p.toml",
             "extends = 'offline'\n[env]\npass = ['LANG', 'MINE']\nset = { CI = '1' }\n[limits]\nmemory = '256M'",
         )?;
-        let call = env.call(fixture).variable("MINE", "x").variable("LANG", "C");
-        let words = ["sandbox", "create", "--json", "--policy", &policy, "--env", "T=typed"];
+        let call = env
+            .call(fixture)
+            .variable("MINE", "x")
+            .variable("LANG", "C");
+        let words = [
+            "sandbox", "create", "--json", "--policy", &policy, "--env", "T=typed",
+        ];
         let output = call.finish(&words)?;
         output.exits(0)?;
         let sandbox = output.json.clone().context("JSON")?["sandbox"].clone();
