@@ -7,8 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use super::kit;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use ringfence_model::gate::{SecretValue, Setup};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
 
 /// An authority outside, which the gate trusts where a test says so.
 pub struct Outside {
@@ -168,6 +172,100 @@ pub fn answer(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
         format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{fields}\r\n").into_bytes();
     bytes.extend_from_slice(body);
     bytes
+}
+
+/// A gate that looks into requests, and a file with what the inside trusts.
+pub struct Looking {
+    pub gate: kit::Gate,
+    authority: tempfile::NamedTempFile,
+}
+
+impl Looking {
+    pub fn start(setup: &Setup, values: &[&str]) -> Option<Self> {
+        if !kit::has_curl() {
+            return None;
+        }
+        let values: Vec<SecretValue> = values
+            .iter()
+            .map(|value| SecretValue::new(value.as_bytes().to_vec()))
+            .collect();
+        let gate = kit::Gate::start_with(setup, &values)?;
+        let mut authority = tempfile::NamedTempFile::new().expect("a file");
+        let pem = gate.authority.clone().expect("requests are looked into");
+        authority.write_all(pem.as_bytes()).expect("room");
+        Some(Self { gate, authority })
+    }
+
+    /// Runs curl inside, which trusts the gate.
+    pub fn curl(&self, arguments: &[&str]) -> (i32, String) {
+        let authority = self.authority().to_str().expect("a path");
+        self.gate
+            .curl(&[&["--cacert", authority], arguments].concat())
+    }
+
+    pub fn authority(&self) -> &Path {
+        self.authority.path()
+    }
+
+    /// Sends bytes inside TLS from inside, and reads to the end.
+    pub fn raw(&self, host: &str, port: u16, bytes: impl Into<Vec<u8>>) -> String {
+        let bytes = bytes.into();
+        let mut stream = self.secure(host, port, 1 << 14);
+        self.gate.inside(move || {
+            // The gate may end the connection in the middle.
+            stream.write_all(&bytes).ok();
+            stream.flush().ok();
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).ok();
+            String::from_utf8_lossy(&all).into_owned()
+        })
+    }
+
+    /// A connection of TLS from inside, sent in parts of this size.
+    pub fn secure(&self, host: &str, port: u16, part: usize) -> Secure {
+        let address = self.gate.lookup(host).expect("it is allowed");
+        let mut roots = RootCertStore::empty();
+        for own in CertificateDer::pem_file_iter(self.authority()).expect("PEM") {
+            roots.add(own.expect("PEM")).expect("a certificate");
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from(host.to_owned()).expect("a name");
+        let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
+        let stream = self
+            .gate
+            .inside(move || kit::connect(address.into(), port).expect("it listens"));
+        StreamOwned::new(connection, InParts { stream, part })
+    }
+}
+
+pub type Secure = StreamOwned<ClientConnection, InParts>;
+
+/// A connection whose bytes leave in parts.
+pub struct InParts {
+    stream: TcpStream,
+    part: usize,
+}
+
+impl Read for InParts {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for InParts {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.stream.set_nodelay(true)?;
+        self.stream.write(&bytes[..bytes.len().min(self.part)])
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// A connection from inside to the gate's proxy, as a tunnel to a place.

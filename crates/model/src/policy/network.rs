@@ -252,7 +252,10 @@ impl NetworkRule {
 
     fn covers_request(&self, method: &str, path: &RequestPath) -> bool {
         (self.methods.is_empty() || self.methods.iter().any(|own| own == method))
-            && self.path.as_ref().is_none_or(|own| own.matches(path))
+            && self.path.as_ref().is_none_or(|own| match self.effect {
+                Effect::Allow => own.matches(path),
+                Effect::Deny => own.may_match(path),
+            })
     }
 
     /// Whether a host that this rule names may have this address.

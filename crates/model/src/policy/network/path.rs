@@ -1,5 +1,6 @@
 //! Paths of requests, and the patterns that rules have of them.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -28,23 +29,46 @@ impl PathPattern {
 
     /// Whether all that the other one matches is surely matched by this one. `false` says nothing.
     pub fn covers(&self, other: &Self) -> bool {
-        covers_segments(&self.0, &other.0)
+        covers_segments(&self.0, &other.0) && covers_segments(&split(&self.0), &split(&other.0))
     }
 
+    /// Whether the pattern matches however a server reads the path: a `%2F` is a slash to some of
+    /// them, and a part of a name to others.
     pub fn matches(&self, path: &RequestPath) -> bool {
-        let pattern: Vec<&str> = self.0.split('/').collect();
-        let path: Vec<&str> = path.0.split('/').collect();
-        matches_by(
-            &pattern,
-            &path,
-            |segment| *segment == "**",
-            |own, other| {
-                let own: Vec<char> = own.chars().collect();
-                let other: Vec<char> = other.chars().collect();
-                matches_by(&own, &other, |c| *c == '*', |a, b| a == b)
-            },
-        )
+        matches_segments(&self.0, &path.0) && matches_segments(&split(&self.0), &split(&path.0))
     }
+
+    /// Whether it matches as some server reads the path. What denies must ask so.
+    pub fn may_match(&self, path: &RequestPath) -> bool {
+        let patterns = [Cow::Borrowed(self.0.as_str()), split(&self.0)];
+        let paths = [Cow::Borrowed(path.0.as_str()), split(&path.0)];
+        patterns
+            .iter()
+            .any(|pattern| paths.iter().any(|path| matches_segments(pattern, path)))
+    }
+}
+
+/// As those read it to whom a `%2F` is a slash.
+fn split(plain: &str) -> Cow<'_, str> {
+    match plain.contains("%2F") {
+        true => Cow::Owned(plain.replace("%2F", "/")),
+        false => Cow::Borrowed(plain),
+    }
+}
+
+fn matches_segments(pattern: &str, path: &str) -> bool {
+    let pattern: Vec<&str> = pattern.split('/').collect();
+    let path: Vec<&str> = path.split('/').collect();
+    matches_by(
+        &pattern,
+        &path,
+        |segment| *segment == "**",
+        |own, other| {
+            let own: Vec<char> = own.chars().collect();
+            let other: Vec<char> = other.chars().collect();
+            matches_by(&own, &other, |c| *c == '*', |a, b| a == b)
+        },
+    )
 }
 
 /// Whether all that the inner list of segments matches is surely matched by the outer one. `false`
@@ -115,13 +139,15 @@ impl TryFrom<String> for PathPattern {
     }
 }
 
-/// The path of a request that no server reads as another one.
+/// The path of a request that no server reads as another one, but for a `%2F` (packages have names
+/// with a slash in them): rules look at both readings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestPath(String);
 
 impl RequestPath {
     /// Takes the part before `?` of a request's target. `None`: it begins with no slash, has dot
-    /// segments, a backslash, a control character, or what hides one of these behind a `%`.
+    /// segments, a backslash, a control character, or what hides one of these behind a `%`, in
+    /// either reading.
     pub fn parse(target: &str) -> Option<Self> {
         // A star is a wildcard in patterns only.
         Self::plain(target).map(|plain| Self(plain.replace('*', "%2A")))
@@ -139,7 +165,7 @@ impl RequestPath {
             let code = rest.get(at + 1..at + 3)?;
             let byte = u8::from_str_radix(code, 16).ok()?;
             match byte {
-                b'/' | b'\\' | b'%' | 0..0x20 | 0x7f => return None,
+                b'\\' | b'%' | 0..0x20 | 0x7f => return None,
                 b'.' | b'-' | b'_' | b'~' => plain.push(char::from(byte)),
                 byte if byte.is_ascii_alphanumeric() => plain.push(char::from(byte)),
                 _ => {
@@ -152,7 +178,9 @@ impl RequestPath {
         plain.push_str(rest);
         // `/..;x/` is `/../` to some servers.
         let dots = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
-        let odd = plain.contains('\\') || plain.contains("//") || plain.split('/').any(dots);
+        let both = split(&plain);
+        let odd = plain.contains('\\') || both.contains("//") || both.split('/').any(dots);
+        let odd = odd || plain.split('/').any(dots);
         (!odd).then_some(plain)
     }
 

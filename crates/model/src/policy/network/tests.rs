@@ -142,7 +142,11 @@ fn a_path_that_servers_read_differently_is_none() {
         "/a/%2e%2E/b",
         "/a/..",
         "/a/..;x/b",
-        "/a%2fb",
+        "/a%2f..%2fb",
+        "/a%2f.%2Fb",
+        "/a%2f%2fb",
+        "/a/%2fb",
+        "/%2fa",
         "/a%5cb",
         "/a\\b",
         "/a%00b",
@@ -163,11 +167,53 @@ fn a_path_that_servers_read_differently_is_none() {
         ("/a?b=/../c", "/a"),
         ("/%61%2db", "/a-b"),
         ("/%c3%a9", "/%C3%A9"),
+        ("/@a%2fb", "/@a%2Fb"),
         ("/...", "/..."),
     ] {
         let found = RequestPath::parse(target).expect(target);
         assert_eq!(found.as_str(), path);
     }
+}
+
+#[test]
+fn an_encoded_slash_is_read_in_both_ways() {
+    let rules = rules(&[
+        "GET any.x",
+        "GET exact.x/@a%2fb",
+        "GET plain.x/@a/b",
+        "GET one.x/p/*",
+        "GET all.x/p/**",
+        "GET most.x",
+        "deny GET most.x/secret/**",
+    ]);
+    for (place, path, allowed) in [
+        ("any.x", "/@a%2fb", true),
+        ("exact.x", "/@a%2Fb", true),
+        ("exact.x", "/@a/b", false),
+        ("plain.x", "/@a%2fb", false),
+        ("one.x", "/p/a%2fb", false),
+        ("one.x", "/p/a", true),
+        ("all.x", "/p/a%2fb", true),
+        ("all.x", "/p%2fa", false),
+        ("most.x", "/a%2fb", true),
+        ("most.x", "/secret%2fb", false),
+        ("most.x", "/secret/a%2fb", false),
+    ] {
+        let path = RequestPath::parse(path).expect(path);
+        let verdict = rules.request(&host(place), 443, "GET", &path);
+        assert_eq!(
+            matches!(verdict, Verdict::Allow(_)),
+            allowed,
+            "{place} {path:?}"
+        );
+    }
+    let line = Rules::line_for_request(
+        &host("a.x"),
+        443,
+        "GET",
+        &RequestPath::parse("/@a%2fb").expect("a path"),
+    );
+    assert!(NetworkRule::parse(Effect::Allow, &line, Origin::default()).is_ok());
 }
 
 #[test]
