@@ -174,6 +174,25 @@ pub fn answer(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Says hello to a path.
+pub fn hello(saw: &Saw) -> Vec<u8> {
+    let body = format!("hello {}", saw.path());
+    answer("200 OK", "X-Own: yes\r\n", body.as_bytes())
+}
+
+/// The host `a.test` inside TLS, and a setup with rules for it: `{}` stands for its port.
+pub fn a_test(answer: fn(&Saw) -> Vec<u8>, lines: &[&str]) -> (Setup, Site, Outside) {
+    let outside = Outside::new();
+    let world = kit::World::new(&[("a.test", &["127.0.0.1"])]);
+    let site = Site::secure(outside.config(&["a.test"], &["http/1.1"]), answer);
+    let port = site.port.to_string();
+    let lines: Vec<String> = lines.iter().map(|line| line.replace("{}", &port)).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let mut setup = kit::setup(kit::rules(&lines), &world);
+    setup.roots = Some(outside.path().to_owned());
+    (setup, site, outside)
+}
+
 /// A gate that looks into requests, and a file with what the inside trusts.
 pub struct Looking {
     pub gate: kit::Gate,
