@@ -25,6 +25,7 @@ use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
 use crate::policy::PolicyError;
+use crate::presets::PresetError;
 use crate::sandbox::SandboxError;
 use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
@@ -78,6 +79,8 @@ pub enum Error {
     Store(#[from] StoreError),
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Preset(#[from] PresetError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
     #[error(transparent)]
@@ -303,6 +306,7 @@ impl Error {
             Self::Audit(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Policy(error) => error.kind(),
+            Self::Preset(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
@@ -345,6 +349,7 @@ impl Error {
             Self::KeeperFailed { hint, .. } => return hint.clone(),
             Self::Blame(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
+            Self::Preset(error) => error.hint(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

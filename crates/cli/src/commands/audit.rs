@@ -82,7 +82,7 @@ impl Audit {
 }
 
 /// What is meant by what was typed.
-fn found(text: &OsStr) -> Result<Found, Error> {
+pub(super) fn found(text: &OsStr) -> Result<Found, Error> {
     let name = text.to_str().filter(|name| !names_a_path(name));
     let found = match name {
         Some(name) => {
@@ -227,7 +227,7 @@ impl Look {
 }
 
 /// Says what a reader must know of a journal beside what it tells; whether something is wrong.
-fn report(kept: &Kept, followed: &Followed) -> bool {
+pub(super) fn report(kept: &Kept, followed: &Followed) -> bool {
     if let Some(fault) = &followed.fault {
         eprintln!(
             "error: the journal `{}` is not whole: {}",
