@@ -64,7 +64,7 @@ struct Look {
     /// Only what was opened for writing, made, renamed or removed in the workspace, and by whom
     #[arg(long)]
     writes: bool,
-    /// Only what went over the network
+    /// Only what was asked of the network, let through or not
     #[arg(long, conflicts_with_all = ["tree", "writes", "programs"])]
     network: bool,
     /// Each file that was executed: how often, its size and SHA-256
@@ -106,16 +106,8 @@ impl Look {
             .unwrap_or_default();
         filter.failed = self.failed;
         filter.writes = self.writes;
+        filter.network = self.network;
         let found = found(&self.run)?;
-        if self.network {
-            const NOTHING: &str = "nothing was recorded: a sandbox has no network";
-            if self.json {
-                eprintln!("note: {NOTHING}");
-            } else {
-                writeln!(std::io::stdout(), "{NOTHING}")?;
-            }
-            return Ok(ExitCode::SUCCESS);
-        }
         let stdout = std::io::stdout().lock();
         let width = if stdout.is_terminal() {
             window_size().map_or(120, |size| usize::from(size.columns))
@@ -181,6 +173,9 @@ impl Look {
         }
         if !told {
             let why = match story.evidence.execs.is_empty() {
+                _ if self.network && story.evidence.network.is_empty() => {
+                    "nothing asked for the network"
+                }
                 _ if !filter.is_empty() => "nothing of that kind is recorded",
                 true => "no program is recorded",
                 false => "nothing is recorded",
