@@ -47,7 +47,7 @@ impl Presets {
             let found = presets::look(one.name, &surroundings);
             if self.json {
                 writeln!(out, "{}", clean_json(&json(one, &found).to_string()))?;
-            } else {
+            } else if found.is_ok() || self.name.is_none() {
                 tell(&mut out, one, &found)?;
             }
             failed = found.err();
