@@ -14,6 +14,7 @@ use crate::changes::ChangesError;
 use crate::client::ClientError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
+use crate::files::FilesError;
 use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
@@ -113,6 +114,8 @@ pub enum Error {
     Base(#[from] BaseError),
     #[error(transparent)]
     Key(#[from] KeyError),
+    #[error(transparent)]
+    Files(#[from] FilesError),
     #[error(
         "`{file}` would have {bytes} bytes, and {most} are the most that a bundle may hold of it"
     )]
@@ -135,12 +138,6 @@ pub enum Error {
     },
     #[error("the folder `{}` holds Ringfence's own state `{}`", folder.display(), home.display())]
     FolderHoldsHome { folder: PathBuf, home: PathBuf },
-    #[error("`{pattern}` is not a pattern")]
-    ParsePattern {
-        pattern: String,
-        #[source]
-        source: globset::Error,
-    },
     #[error("cannot make the workspace: {what} `{}`", path.display())]
     MakeWorkspace {
         what: &'static str,
@@ -152,8 +149,6 @@ pub enum Error {
     LimitNotHard { limit: Limit, grade: &'static str },
     #[error("{bytes} bytes of memory are too little: at least 16M")]
     TooLittleMemory { bytes: u64 },
-    #[error("`{0}` hides nothing in the folder")]
-    HidesNothing(String),
     #[error("there is nothing to run")]
     NoCommand,
     #[error("`{0}` is not a name of an environment variable")]
@@ -310,10 +305,10 @@ impl Error {
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
-            Self::FolderHoldsHome { .. }
-            | Self::ParsePattern { .. }
+            Self::Files(error) if error.is_of_host() => ErrorKind::Unavailable,
+            Self::Files(_)
+            | Self::FolderHoldsHome { .. }
             | Self::TooLittleMemory { .. }
-            | Self::HidesNothing(_)
             | Self::NoCommand
             | Self::BadVariable(_)
             | Self::RelativeResult(_)
@@ -347,6 +342,7 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),

@@ -85,6 +85,12 @@ pub enum GitError {
     Hide { path: PathBuf, source: io::Error },
 }
 
+/// For a person: why git does not work on a workspace of which a tracked path is hidden.
+pub(crate) fn hidden_note(path: &[u8]) -> String {
+    let path = ringfence_model::ByteText::from(path);
+    format!("git does not work inside: `{path}` is hidden and tracked, or may hold what is")
+}
+
 /// A path of the index, relative to the folder, for which something holds; also one of which that
 /// cannot be told, because it stands for a tree (a submodule, a sparse directory).
 pub fn tracked_matching(

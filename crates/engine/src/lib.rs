@@ -19,6 +19,7 @@ pub mod durable;
 pub mod error;
 pub mod evidence;
 pub mod fail;
+pub mod files;
 pub mod flags;
 pub mod gate;
 pub mod git;

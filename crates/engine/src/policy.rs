@@ -157,24 +157,5 @@ impl Settled {
     }
 }
 
-/// Refuses a policy of which something is not held here.
-pub(crate) fn enforced(policy: &Effective) -> Result<(), PolicyError> {
-    let missing = [
-        ("files.write", policy.files.write.is_some()),
-        ("files.read_only", !policy.files.read_only.is_empty()),
-        ("files.export", policy.files.export.is_some()),
-        ("files.mount", !policy.files.mounts.is_empty()),
-    ];
-    let items: Vec<&'static str> = missing
-        .into_iter()
-        .filter(|(_, is)| *is)
-        .map(|(item, _)| item)
-        .collect();
-    match items.is_empty() {
-        true => Ok(()),
-        false => Err(PolicyError::NotEnforced(items)),
-    }
-}
-
 #[cfg(test)]
 mod tests;

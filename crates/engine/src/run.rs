@@ -112,6 +112,7 @@ pub fn run(
         backend: BACKEND.to_owned(),
         identity: workspace.identity().as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
+        files: sandbox.files().clone(),
     })?;
 
     steps.begin("prove", console)?;
@@ -304,6 +305,7 @@ fn spec(workspace: &Workspace, limits: &Limits, gate: Option<&Handover>) -> Spec
         identity: workspace.identity().clone(),
         hostname: HOSTNAME.to_owned(),
         workspace: workspace.spec().clone(),
+        mounts: workspace.mounts().to_vec(),
         // BOUND: each temporary file system may hold half of the memory that the sandbox has.
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
         gate: gate.map(|handover| handover.spec.clone()),
@@ -319,6 +321,7 @@ fn backend(workspace: &Workspace, sandbox: &Sandbox, probes: usize) -> Backend {
         wall: sandbox.wall(),
         probes: probes as u64,
         observation: sandbox.observation(),
+        files: sandbox.files().clone(),
     }
 }
 

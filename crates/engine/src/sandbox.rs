@@ -10,14 +10,15 @@ use std::time::Duration;
 use ringfence_jail::cgroup::{Cgroup, CgroupEvents, CgroupLimits};
 use ringfence_jail::identity::AGENT_ID;
 use ringfence_jail::launch::{LaunchError, Launched, launch};
-use ringfence_jail::plan::Spec;
+use ringfence_jail::plan::{Access, Area, Spec};
 use ringfence_model::ByteText;
-use ringfence_model::journal::ProbeResult;
+use ringfence_model::journal::{FilesHeld, ProbeResult};
 use ringfence_model::limits::{Grade, Graded, Limit, Limits};
 use ringfence_model::wire::{Hello, MemoryWatch, Observation, Prove, Reply, Request, Wall};
 
 use crate::attend::Channel;
 use crate::client::{Client, ClientError};
+use crate::files::held;
 use crate::guest;
 
 /// BOUND: how long output may be idle after the leader's exit before an exec ends. Long enough for
@@ -52,7 +53,8 @@ pub struct Sandbox {
     grades: Vec<Graded>,
     wall: Wall,
     observation: Observation,
-    inside: String,
+    reach: Reach,
+    files: FilesHeld,
 }
 
 impl Sandbox {
@@ -93,17 +95,14 @@ impl Sandbox {
         let mut client = Client::new(socket);
         let memory_held = cgroup.as_ref().is_some_and(Cgroup::holds_memory);
         let inside = spec.workspace.inside.to_string_lossy().into_owned();
+        let reach = Reach::of(spec);
         let hello = Hello {
             agent_uid: AGENT_ID,
             agent_gid: AGENT_ID,
-            workspace: inside.clone(),
+            workspace: inside,
             observation,
             gate: gate.is_some(),
-            writable: ["/tmp", "/home/agent", "/dev/shm"]
-                .map(str::to_owned)
-                .into_iter()
-                .chain([inside.clone()])
-                .collect(),
+            writable: reach.writable.clone(),
             drain_idle_ms: DRAIN_IDLE.as_millis() as u64,
             open_files: limits.open_files,
             processes: limits.processes,
@@ -129,7 +128,8 @@ impl Sandbox {
             grades,
             wall,
             observation,
-            inside,
+            reach,
+            files: held(&spec.workspace.areas, &spec.mounts),
         })
     }
 
@@ -159,7 +159,8 @@ impl Sandbox {
             unwritable: ["", "/usr", "/etc", "/usr/bin", "/proc/sys", "/.ringfence"]
                 .map(str::to_owned)
                 .to_vec(),
-            writable: self.inside.clone(),
+            held: self.reach.held.clone(),
+            writable: self.reach.tried.clone(),
         };
         let probes = match self
             .client
@@ -196,6 +197,11 @@ impl Sandbox {
         self.wall
     }
 
+    /// What is held of the files, besides the usual.
+    pub fn files(&self) -> &FilesHeld {
+        &self.files
+    }
+
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
     }
@@ -208,6 +214,57 @@ impl Sandbox {
     /// Ends everything inside.
     pub fn end(&mut self) -> io::Result<()> {
         self.launched.end()
+    }
+}
+
+/// Where the agent can write, and where it cannot.
+#[derive(Debug)]
+struct Reach {
+    writable: Vec<String>,
+    held: Vec<String>,
+    /// One of the directories that can be written.
+    tried: String,
+}
+
+impl Reach {
+    fn of(spec: &Spec) -> Self {
+        let inside = |area: &Area| {
+            let path = spec.workspace.inside.join(&area.path);
+            path.to_string_lossy().trim_end_matches('/').to_owned()
+        };
+        let areas = |access: Access| {
+            let areas = spec.workspace.areas.iter();
+            areas.filter(move |area| area.access == access).map(inside)
+        };
+        let mounts = |access: Access| {
+            let mounts = spec
+                .mounts
+                .iter()
+                .filter(move |mount| mount.access == access);
+            mounts.map(|mount| mount.inside.to_string_lossy().into_owned())
+        };
+        let root = inside(&Area {
+            path: "".into(),
+            access: Access::Write,
+        });
+        let held: Vec<String> = areas(Access::ReadOnly)
+            .chain(mounts(Access::ReadOnly))
+            .collect();
+        let parts: Vec<String> = match held.contains(&root) {
+            true => areas(Access::Write).collect(),
+            false => vec![root],
+        };
+        let plain = ["/tmp", "/home/agent", "/dev/shm"].map(str::to_owned);
+        let tried = parts.first().unwrap_or(&plain[0]).clone();
+        Self {
+            writable: plain
+                .into_iter()
+                .chain(parts)
+                .chain(mounts(Access::Write))
+                .collect(),
+            held,
+            tried,
+        }
     }
 }
 

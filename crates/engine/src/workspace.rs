@@ -9,7 +9,8 @@
 //!
 //! INVARIANT: nothing here writes below the folder.
 
-mod scan;
+mod crossing;
+pub(crate) mod scan;
 
 use std::fs;
 use std::io;
@@ -17,27 +18,31 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
-use ringfence_jail::plan::{Holds, OWN, WorkspaceSpec};
-use ringfence_model::ByteText;
-use ringfence_model::changes::{ChangeSet, ObjectHash, WhyOmitted};
+use ringfence_jail::plan::{Access, Holds, HostMount, OWN, WorkspaceSpec};
+use ringfence_model::changes::{ChangeSet, ObjectHash};
+use ringfence_model::policy::Files;
+use ringfence_model::policy::glob::Globs;
 use serde::{Deserialize, Serialize};
 
 use crate::base::identity::{self, Seeking};
-use crate::changes::{self, Bounds, Crossing, EntryType, Sources, Started};
+use crate::changes::{self, Bounds, Sources, Started};
 use crate::error::Error;
-use crate::git::{self, IgnoreRules, Repository};
+use crate::files::{FileRules, check_mounts};
+use crate::git::{self, Repository};
 use crate::home::Home;
 use crate::ids::RunId;
 use crate::store::RunRecord;
 
+pub use crossing::Rules;
+
 /// What the agent sees of the folder, and where.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct View {
-    /// Absent inside, and absent from what comes out.
-    pub hide: Vec<String>,
+    /// What the policy says about files.
+    #[serde(default)]
+    pub files: Files,
     /// Where the folder is inside; `/workspace` if not said.
     pub inside: Option<PathBuf>,
     pub ignored: Ignored,
@@ -50,10 +55,11 @@ pub struct Workspace {
     folder_fd: OwnedFd,
     directory: PathBuf,
     repository: Option<Repository>,
-    hidden: GlobSet,
+    rules: FileRules,
     ignored: Ignored,
     started: Started,
     spec: WorkspaceSpec,
+    mounts: Vec<HostMount>,
     identity: Identity,
     /// For a person: what is not as one might think.
     pub notes: Vec<String>,
@@ -92,22 +98,20 @@ impl Workspace {
             )?;
         }
         let mask = home.mask(run);
-        let hidden = patterns(&view.hide)?;
+        let rules = FileRules::of(&view.files)?;
+        let hidden = rules.hidden();
         let mut notes = Vec::new();
         let repository = git::discover(&folder.path)?;
         let tracked = match &repository {
             Some(repository) if !hidden.is_empty() => {
-                git::tracked_matching(repository, |path| is_hidden(&hidden, path))?
+                git::tracked_matching(repository, |path| is_hidden(hidden, path))?
             }
             _ => None,
         };
         let objects = match &repository {
             // What is hidden would be there as an object.
             Some(_) if tracked.is_some() => {
-                let path = ByteText(tracked.unwrap_or_default());
-                notes.push(format!(
-                    "git does not work inside: `{path}` is hidden and tracked, or may hold what is"
-                ));
+                notes.push(git::hidden_note(&tracked.unwrap_or_default()));
                 notes.extend(git::hide_git(&folder.path, &mask)?);
                 Vec::new()
             }
@@ -125,18 +129,21 @@ impl Workspace {
                 Vec::new()
             }
         };
-        let scanned = scan::scan(&folder.path, &mask, &hidden, &identity)?;
+        let scanned = scan::scan(&folder.path, &mask, hidden, &identity)?;
         notes.extend(scanned.notes());
-        if !view.hide.is_empty() && scanned.hides_nothing() {
+        if !hidden.is_empty() && scanned.hides_nothing() {
+            let lines = view.files.hide.iter().map(|line| line.text.as_str());
+            let hide: Vec<&str> = lines.collect();
             notes.push(format!(
                 "nothing in the folder is hidden by {}",
-                view.hide.join(", ")
+                hide.join(", ")
             ));
-        } else if !view.hide.is_empty() && !objects.is_empty() {
+        } else if !hidden.is_empty() && !objects.is_empty() {
             notes.push(
                 "what was committed once can be read from git's objects, hidden or not".to_owned(),
             );
         }
+        let areas = rules.areas().lay(&folder.path, &mask)?;
         if let Identity::Range { .. } = identity {
             let owner = identity.agent_on_host();
             for path in [directory.clone(), home.upper(run), home.work(run)] {
@@ -158,16 +165,21 @@ impl Workspace {
             objects,
             holds: Holds::Folder,
             tools: None,
+            areas,
         };
+        let own = [folder.path.as_path()];
+        let mounts = check_mounts(&view.files.mounts, home, &own, &spec.inside)?;
+        notes.extend(mount_notes(&mounts));
         Ok(Self {
             started: now(),
             folder: folder.path,
             folder_fd: folder.fd,
             directory,
             repository,
-            hidden,
+            rules,
             ignored: view.ignored,
             spec,
+            mounts,
             identity,
             notes,
             doubt: scanned.doubt(),
@@ -187,8 +199,9 @@ impl Workspace {
         })?;
         Ok(Self {
             repository: git::discover(&folder.path)?,
-            hidden: patterns(&view.hide)?,
+            rules: FileRules::of(&view.files)?,
             ignored: view.ignored,
+            mounts: Vec::new(),
             started: Started {
                 seconds: run.created_us.div_euclid(1_000_000),
                 nanoseconds: (run.created_us.rem_euclid(1_000_000) * 1000) as u32,
@@ -200,6 +213,7 @@ impl Workspace {
                 objects: Vec::new(),
                 holds: Holds::Folder,
                 tools: None,
+                areas: Vec::new(),
             },
             directory: home.workspace(run.id),
             folder: folder.path,
@@ -213,6 +227,11 @@ impl Workspace {
     /// What the launcher needs.
     pub fn spec(&self) -> &WorkspaceSpec {
         &self.spec
+    }
+
+    /// Paths of the host that the policy shows.
+    pub fn mounts(&self) -> &[HostMount] {
+        &self.mounts
     }
 
     pub fn identity(&self) -> &Identity {
@@ -274,13 +293,23 @@ impl Workspace {
 
     /// Which changed paths cross back.
     pub fn rules(&self, sources: &Sources) -> Result<Rules<'_>, Error> {
-        Rules::of(
-            self.repository.as_ref(),
-            sources,
-            &self.hidden,
-            self.ignored,
-        )
+        let mut rules = Rules::of(self.repository.as_ref(), sources, &self.rules, self.ignored)?;
+        rules.mask(&self.directory.join("mask"))?;
+        Ok(rules)
     }
+}
+
+/// For a person: what is outside of every change set.
+pub(crate) fn mount_notes(mounts: &[HostMount]) -> Vec<String> {
+    let written = mounts.iter().filter(|mount| mount.access == Access::Write);
+    let note = |mount: &HostMount| {
+        format!(
+            "`{}` of the host can be written at `{}`; what changes there is in no patch",
+            mount.host.display(),
+            mount.inside.display()
+        )
+    };
+    written.map(note).collect()
 }
 
 /// What becomes of ignored files.
@@ -292,150 +321,10 @@ pub enum Ignored {
     Included,
 }
 
-/// The rules of one run.
-#[derive(Debug)]
-pub struct Rules<'a> {
-    hidden: &'a GlobSet,
-    ignore: IgnoreRules,
-    ignored: Ignored,
-    stage: Option<Stage>,
-}
-
-/// A workspace that shows only some files of a whole.
-#[derive(Debug)]
-struct Stage {
-    whole: OwnedFd,
-    shown: OwnedFd,
-}
-
-impl<'a> Rules<'a> {
-    /// The rules of a repository, as the layer and its base have them.
-    pub fn of(
-        repository: Option<&Repository>,
-        sources: &Sources,
-        hidden: &'a GlobSet,
-        ignored: Ignored,
-    ) -> Result<Self, Error> {
-        let ignore = IgnoreRules::load(repository, sources.upper.as_fd(), sources.base.as_fd())?;
-        Ok(Self {
-            hidden,
-            ignore,
-            ignored,
-            stage: None,
-        })
-    }
-
-    /// What the whole has and the workspace does not show cannot be made anew: the patch would not
-    /// apply to the whole.
-    pub fn stage(&mut self, whole: &Path, shown: &Path) -> Result<(), Error> {
-        let open = |path: &Path| -> Result<OwnedFd, Error> {
-            let file = fs::File::open(path).map_err(|source| Error::OpenFolder {
-                path: path.to_owned(),
-                source,
-            })?;
-            Ok(file.into())
-        };
-        self.stage = Some(Stage {
-            whole: open(whole)?,
-            shown: open(shown)?,
-        });
-        Ok(())
-    }
-}
-
-impl Stage {
-    /// Whether the whole has something at this path, or in its way, that is not shown.
-    fn conceals(&self, path: &[u8], what: EntryType) -> bool {
-        let has = |tree: &OwnedFd, path: &[u8]| {
-            rustix::fs::statat(tree, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
-                .ok()
-                .map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode))
-        };
-        if has(&self.shown, path).is_some() {
-            return false;
-        }
-        match has(&self.whole, path) {
-            // A directory of the whole can take more files.
-            Some(rustix::fs::FileType::Directory) => what == EntryType::File,
-            Some(_) => true,
-            None => false,
-        }
-    }
-}
-
-/// No pattern at all.
-pub(crate) fn no_patterns() -> GlobSet {
-    GlobSet::empty()
-}
-
-impl Crossing for Rules<'_> {
-    fn crosses(&mut self, path: &[u8], what: EntryType) -> Result<(), WhyOmitted> {
-        if is_hidden(self.hidden, path) {
-            return Err(WhyOmitted::Hidden);
-        }
-        let is_dir = what == EntryType::Directory;
-        if self.ignored == Ignored::LeftBehind && self.ignore.is_ignored(path, is_dir) {
-            return Err(WhyOmitted::Ignored);
-        }
-        if self
-            .stage
-            .as_ref()
-            .is_some_and(|stage| stage.conceals(path, what))
-        {
-            return Err(WhyOmitted::NotStaged);
-        }
-        Ok(())
-    }
-
-    fn may_hold_crossing(&mut self, dir: &[u8]) -> bool {
-        self.ignore.has_tracked_below(dir)
-    }
-}
-
 /// Whether a path, or a directory above it, is hidden.
-fn is_hidden(hidden: &GlobSet, path: &[u8]) -> bool {
+pub(crate) fn is_hidden(hidden: &Globs, path: &[u8]) -> bool {
     use std::os::unix::ffi::OsStrExt as _;
-    if hidden.is_empty() {
-        return false;
-    }
-    let path = Path::new(std::ffi::OsStr::from_bytes(path));
-    path.ancestors()
-        .filter(|p| !p.as_os_str().is_empty())
-        .any(|p| hidden.is_match(p))
-}
-
-/// Patterns as in a gitignore: one without a slash matches at any depth, case does not matter.
-pub(crate) fn patterns(list: &[String]) -> Result<GlobSet, Error> {
-    let mut set = GlobSetBuilder::new();
-    let fail = |pattern: &str| {
-        let pattern = pattern.to_owned();
-        move |source| Error::ParsePattern { pattern, source }
-    };
-    for pattern in list {
-        let bare = pattern.trim_start_matches("./").trim_end_matches('/');
-        if bare.is_empty() || bare.split('/').any(|part| part == "..") {
-            return Err(Error::HidesNothing(pattern.clone()));
-        }
-        let anchored = bare.strip_prefix('/').unwrap_or(bare);
-        let whole = if bare.contains('/') {
-            anchored.to_owned()
-        } else {
-            format!("**/{bare}")
-        };
-        // `dir/**` hides what is in it; the directory itself goes with it.
-        let forms = [
-            whole.strip_suffix("/**").map(str::to_owned),
-            Some(whole.clone()),
-        ];
-        for form in forms.into_iter().flatten() {
-            let glob = GlobBuilder::new(&form)
-                .literal_separator(true)
-                .case_insensitive(true)
-                .build();
-            set.add(glob.map_err(fail(pattern))?);
-        }
-    }
-    set.build().map_err(fail(""))
+    hidden.matches(Path::new(std::ffi::OsStr::from_bytes(path)))
 }
 
 /// The user's folder, found and open.
@@ -501,38 +390,5 @@ fn now() -> Started {
     Started {
         seconds: time.tv_sec,
         nanoseconds: time.tv_nsec as u32,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hidden_is_what_a_person_means() {
-        let hidden = patterns(&[
-            ".env*".into(),
-            "**/*.pem".into(),
-            "secrets/**".into(),
-            "/conf/key".into(),
-        ])
-        .unwrap();
-        for (path, expected) in [
-            (".env", true),
-            (".env.local", true),
-            ("sub/.ENV", true),
-            ("a/b/c.pem", true),
-            ("c.pem", true),
-            ("secrets", true),
-            ("secrets/a/b", true),
-            ("sub/secrets/a", false),
-            ("conf/key", true),
-            ("sub/conf/key", false),
-            ("env", false),
-            ("src/main.rs", false),
-        ] {
-            assert_eq!(is_hidden(&hidden, path.as_bytes()), expected, "{path}");
-        }
-        assert!(patterns(&["a[".into()]).is_err());
     }
 }

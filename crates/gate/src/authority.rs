@@ -92,7 +92,9 @@ impl Authority {
             .with_no_client_auth()
             .with_single_cert(chain, key)
             .map_err(io::Error::other)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = [&b"h2"[..], b"http/1.1", b"http/1.0"]
+            .map(<[u8]>::to_vec)
+            .into();
         Ok(config)
     }
 }

@@ -140,7 +140,7 @@ async fn first_bytes(
         Err(error) => (error.to_string(), None),
     };
     let mut denial = Denial::plain(Reason::Protocol, detail);
-    denial.rule = Some(rule.clone());
+    denial.rule = Some(Box::new(rule.clone()));
     if alert.is_none() {
         denial.allow = Some(flow.line(Protocol::Tcp));
     }
@@ -210,7 +210,7 @@ async fn reach(
 
 fn used_up(rule: &NetworkRule, up: UsedUp) -> Denial {
     Denial {
-        rule: Some(rule.clone()),
+        rule: Some(Box::new(rule.clone())),
         ..Denial::plain(
             Reason::Budget,
             format!("the budget of `{rule}` is used up: {up}"),
@@ -233,7 +233,7 @@ async fn pass(
     traffic.address = Some(address);
     flow.gate.tell(traffic).await;
     let denial = match passed.end {
-        End::Done | End::Broken(_) | End::Idle => return,
+        End::Done | End::Broken | End::Idle => return,
         End::UsedUp(up) => used_up(rule, up),
         End::Revoked => match flow.connection() {
             Err(denial) => denial,

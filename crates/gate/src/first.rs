@@ -107,4 +107,46 @@ mod tests {
             assert!(tell(bytes).is_err(), "{bytes:?}");
         }
     }
+
+    /// A client and what the gate has of it.
+    async fn pair() -> (tokio::net::TcpStream, Prefixed) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) =
+            tokio::join!(tokio::net::TcpStream::connect(address), listener.accept());
+        (client.unwrap(), Prefixed::new(accepted.unwrap().0))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_or_too_little_is_not_waited_for() {
+        use tokio::io::AsyncWriteExt;
+
+        let (client, mut gates) = pair().await;
+        assert!(matches!(read(&mut gates).await, Err(FirstError::Nothing)));
+        drop(client);
+        // net-038: a byte now and then.
+        let (mut client, mut gates) = pair().await;
+        let began = tokio::time::Instant::now();
+        let dripping = async {
+            for byte in b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+                .iter()
+                .cycle()
+            {
+                if client.write_all(&[*byte]).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+        };
+        let reading = async {
+            let read = read(&mut gates).await;
+            drop(gates);
+            read
+        };
+        tokio::select! {
+            read = reading => assert!(matches!(read, Err(FirstError::Late)), "{read:?}"),
+            () = dripping => unreachable!("it goes on for ever"),
+        }
+        assert!(began.elapsed() <= FIRST_TIME + Duration::from_secs(1));
+    }
 }

@@ -25,6 +25,8 @@ const MAX_LENGTH_DIGITS: usize = 18;
 pub enum HeadError {
     #[error("the head is longer than {MAX_HEAD} bytes")]
     TooLong,
+    #[error("the head does not come in time")]
+    Late,
     #[error("the head has more than {MAX_FIELDS} fields")]
     TooManyFields,
     #[error("a line of the head does not end with CR LF, or has a control character")]

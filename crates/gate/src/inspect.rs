@@ -3,8 +3,11 @@
 //!
 //! INVARIANT: nothing that came from inside reaches a host as it came, but the bytes of bodies.
 
+mod artefact;
 mod body;
+mod decide;
 mod exchange;
+mod pass;
 mod passage;
 mod reply;
 mod request;
@@ -23,14 +26,17 @@ use ringfence_model::policy::network::{Effect, Reason};
 use tokio_rustls::LazyConfigAcceptor;
 
 use crate::authority::Authority;
+use crate::cache::Cache;
 use crate::head::{HeadError, Place, RequestHead, Scheme, Target, Version, read_path};
-use crate::open::{Doing, Register};
+use crate::open::{Doing, Held, Register};
 use crate::prefixed::Prefixed;
 use crate::secrets::Secrets;
 use crate::state::{Denial, Flow};
 
+use artefact::Sources;
 use body::Incoming;
 use exchange::{After, Visit, exchange, refuse};
+pub(crate) use passage::Opener;
 use reply::Reply;
 use request::Asked;
 use upstream::{Pool, Speaks, Trust};
@@ -40,15 +46,13 @@ use wire::{Left, Reader, Writer, split};
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// BOUND: how long a connection may be idle between requests.
 const IDLE_TIME: Duration = Duration::from_secs(5 * 60);
-/// BOUND: what is still read of a request that was refused, so that its answer arrives.
-const LINGER_BYTES: usize = 4 << 20;
-const LINGER_TIME: Duration = Duration::from_secs(5);
-
 /// What looking into requests needs, from the setup.
 pub(crate) struct State {
     authority: Option<Authority>,
     pub(crate) secrets: Secrets,
     trust: Trust,
+    cache: Option<Cache>,
+    sources: Sources,
 }
 
 impl State {
@@ -57,6 +61,8 @@ impl State {
             authority: looks(setup).then(Authority::new).transpose()?,
             secrets: Secrets::new(&setup.secrets, values).map_err(io::Error::other)?,
             trust: Trust::default(),
+            cache: setup.cache.as_deref().map(Cache::open).transpose()?,
+            sources: Sources::default(),
         })
     }
 
@@ -91,22 +97,8 @@ pub(crate) enum Kind {
 
 /// Serves one connection from inside until it ends, and says what happened.
 pub(crate) async fn web(flow: Flow, client: Prefixed, kind: Kind) {
-    // A proxy's client may name one host after another: its requests are held one by one.
-    let held = (kind != Kind::Forward)
-        .then(|| Register::add(&flow.gate, &flow.host, flow.port, Doing::Requests));
-    let revoked = async {
-        match &held {
-            Some(held) => held.revoked().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = revoked => {}
-        () = serve(flow, client, kind) => {}
-    }
-}
-
-async fn serve(flow: Flow, client: Prefixed, kind: Kind) {
+    let held = Register::add(&flow.gate, &flow.host, flow.port, Doing::Requests);
+    let held = Some(held);
     if kind != Kind::Tls {
         let (reader, writer) = split(Box::new(client));
         let visit = Visit {
@@ -114,7 +106,9 @@ async fn serve(flow: Flow, client: Prefixed, kind: Kind) {
             speaks: Speaks::Plain,
             pool: Rc::new(Pool::default()),
         };
-        return serve_one(visit, reader, writer, kind).await;
+        // A proxy's client may name one host after another: its requests are held one by one.
+        let held = held.filter(|_| kind != Kind::Forward);
+        return serve_one(visit, reader, writer, kind, held).await;
     }
     let secure = match tokio::time::timeout(HEAD_TIME, open_tls(&flow, client)).await {
         Ok(Ok(secure)) => secure,
@@ -136,10 +130,10 @@ async fn serve(flow: Flow, client: Prefixed, kind: Kind) {
         pool: Rc::new(Pool::default()),
     };
     if two {
-        return two::serve(visit, Box::new(secure)).await;
+        return two::serve(visit, Box::new(secure), held).await;
     }
     let (reader, writer) = split(Box::new(secure));
-    serve_one(visit, reader, writer, kind).await;
+    serve_one(visit, reader, writer, kind, held).await;
 }
 
 type Secured = tokio_rustls::server::TlsStream<Prefixed>;
@@ -168,23 +162,41 @@ async fn open_tls(flow: &Flow, client: Prefixed) -> Result<Secured, Denial> {
         .map_err(|error| refused(format!("the client breaks off the handshake: {error}")))
 }
 
+/// Waits until the rules allow a connection no more.
+async fn revoked(held: Option<&Held>) {
+    match held {
+        Some(held) => held.revoked().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Serves requests of HTTP/1, one after the other.
-async fn serve_one(mut visit: Visit, mut reader: Reader, mut writer: Writer, kind: Kind) {
+async fn serve_one(
+    mut visit: Visit,
+    mut reader: Reader,
+    mut writer: Writer,
+    kind: Kind,
+    held: Option<Held>,
+) {
     loop {
-        match tokio::time::timeout(IDLE_TIME, reader.begins()).await {
-            Ok(Ok(true)) => {}
-            _ => return,
+        // A request that is on its way is held by itself, and says what became of it.
+        tokio::select! {
+            () = revoked(held.as_ref()) => return,
+            begins = tokio::time::timeout(IDLE_TIME, reader.begins()) => match begins {
+                Ok(Ok(true)) => {}
+                _ => return,
+            }
         }
         let head = match tokio::time::timeout(HEAD_TIME, reader.head()).await {
             Ok(Ok(head)) => head.and_then(|head| RequestHead::parse(&head)),
-            // It went away, or is not worth waiting for.
-            _ => return,
+            Ok(Err(_)) => return,
+            Err(_) => Err(HeadError::Late),
         };
         let read = head.and_then(|head| read_request(&mut visit.flow, head, kind, visit.speaks));
         let after = match read {
             Ok((asked, version, keep)) => {
                 let left = Left::from(asked.framing);
-                let from = Incoming::One {
+                let mut from = Incoming::One {
                     reader: &mut reader,
                     left,
                 };
@@ -193,7 +205,7 @@ async fn serve_one(mut visit: Visit, mut reader: Reader, mut writer: Writer, kin
                     version,
                     keep,
                 };
-                exchange(&visit, asked, from, reply).await
+                exchange(&visit, asked, &mut from, reply).await
             }
             Err(error) => {
                 let denial = Denial::plain(Reason::Malformed, error.to_string());
@@ -211,16 +223,12 @@ async fn serve_one(mut visit: Visit, mut reader: Reader, mut writer: Writer, kin
         }
     }
     // A connection that is closed with unread bytes is reset, and the client never sees the answer.
-    let linger = async {
-        let mut left = LINGER_BYTES;
-        writer.shutdown().await.ok();
-        while let Ok(Some(piece)) = reader.anything().await
-            && piece.len() < left
-        {
-            left -= piece.len();
-        }
+    writer.shutdown().await.ok();
+    let mut rest = Incoming::One {
+        reader: &mut reader,
+        left: Left::UntilClose,
     };
-    tokio::time::timeout(LINGER_TIME, linger).await.ok();
+    rest.drain().await;
 }
 
 /// HOSTILE: a request, and whether it is to the host that the connection is to.

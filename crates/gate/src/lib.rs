@@ -19,6 +19,7 @@
 mod ask;
 mod authority;
 mod budget;
+mod cache;
 mod connect;
 mod dial;
 mod dns;
@@ -26,6 +27,7 @@ mod first;
 mod guest;
 mod head;
 mod hello;
+mod index;
 mod inspect;
 mod listen;
 mod names;

@@ -91,3 +91,62 @@ async fn malformed(gate: &Rc<Gate>, mut client: Prefixed, detail: &str) {
     gate.tell(denial.of_unread(Via::Proxy, target)).await;
     connect::say(&mut client, &refusal::malformed(detail)).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use ringfence_model::host::Host;
+
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_asked_for_a_host_in_two_ways() {
+        let place = |host, port| Place {
+            host: Host::parse(host).unwrap(),
+            port,
+        };
+        for (head, asked) in [
+            (
+                "CONNECT A.test:443 HTTP/1.1\r\n\r\n",
+                Asked::Connect(place("a.test", Some(443))),
+            ),
+            (
+                "CONNECT [::1]:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+                Asked::Connect(place("::1", Some(443))),
+            ),
+            (
+                "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                Asked::Forward(place("a.test", None)),
+            ),
+        ] {
+            assert_eq!(read(head.as_bytes()), Ok(asked), "{head}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read(&bytes);
+            let head = [b"CONNECT ", &bytes[..], b" HTTP/1.1\r\n\r\n"].concat();
+            if let Ok(Asked::Connect(place)) = read(&head) {
+                prop_assert_eq!(Host::parse(&place.host.to_string()), Ok(place.host));
+            }
+        }
+
+        #[test]
+        fn matcher_and_dialler_see_the_same_host(target in "[a-zA-Z0-9.:@#%_\\[\\]-]{1,40}") {
+            let head = format!("CONNECT {target} HTTP/1.1\r\n\r\n");
+            if let Ok(Asked::Connect(place)) = read(head.as_bytes()) {
+                let port = place.port.expect("CONNECT has one");
+                // The whole target is host and port, in the one way to write them.
+                let shown = format!("{}:{port}", place.host);
+                let lower = target.to_ascii_lowercase();
+                let canonical = Place::parse(&shown);
+                prop_assert_eq!(canonical.as_ref(), Some(&place));
+                if let Host::Name(name) = &place.host {
+                    prop_assert!(lower.starts_with(name.as_str()), "{} {}", lower, name);
+                }
+            }
+        }
+    }
+}

@@ -166,7 +166,7 @@ impl Secrets {
             } else {
                 self.check(value, "header")?;
                 self.check(&undo_percent(value), "header")?;
-                if bound && self.is_credential(host, name) {
+                if bound && self.is_credential_for(host, name) {
                     stripped.push(name.to_ascii_lowercase());
                     continue;
                 }
@@ -178,8 +178,8 @@ impl Secrets {
         Ok(Swaps { swaps, stripped })
     }
 
-    fn is_credential(&self, host: &Host, name: &str) -> bool {
-        CREDENTIALS.iter().any(|own| own.eq_ignore_ascii_case(name))
+    fn is_credential_for(&self, host: &Host, name: &str) -> bool {
+        is_credential(name)
             || self
                 .all
                 .iter()
@@ -299,6 +299,11 @@ impl Secret {
         out.extend_from_slice(self.after.as_bytes());
         out
     }
+}
+
+/// Whether clients say in this field who they are.
+pub(crate) fn is_credential(name: &str) -> bool {
+    CREDENTIALS.iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 fn split_pair(pair: &[u8]) -> Option<(&[u8], &[u8])> {

@@ -199,3 +199,72 @@ async fn malformed(gate: &Rc<Gate>, mut client: Prefixed, error: &SocksError) {
         connect::say(&mut client, &reply).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_whole_or_there_is_more_to_come() {
+        let name = [&[5, 1, 0, 3, 6][..], b"a.test", &[1, 187]].concat();
+        let four = [5, 1, 0, 1, 127, 0, 0, 1, 0, 80];
+        for (bytes, host, port) in [(&name[..], "a.test", 443), (&four[..], "127.0.0.1", 80)] {
+            for end in 0..bytes.len() {
+                assert_eq!(read_request(&bytes[..end]), Ok(None), "{end}");
+            }
+            let request = Request {
+                host: Host::parse(host).unwrap(),
+                port,
+                length: bytes.len(),
+            };
+            assert_eq!(read_request(bytes), Ok(Some(request)));
+        }
+        // A mapped address is the address that it is.
+        let mapped = [
+            5, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1, 0, 80,
+        ];
+        let read = read_request(&mapped).unwrap().unwrap();
+        assert_eq!(read.host, Host::parse("10.0.0.1").unwrap());
+    }
+
+    #[test]
+    fn what_is_not_as_it_is_written_is_refused() {
+        for (bytes, error) in [
+            (&[4, 1, 0, 80][..], SocksError::Version(4)),
+            (&[5, 2, 0, 1], SocksError::Command(2)),
+            (&[5, 1, 1, 1], SocksError::Shape),
+            (&[5, 1, 0, 2, 0], SocksError::Shape),
+            (&[5, 1, 0, 1, 1, 2, 3, 4, 0, 0], SocksError::Shape),
+        ] {
+            assert_eq!(read_request(bytes), Err(error), "{bytes:?}");
+        }
+        assert_eq!(read_greeting(&[5, 2, 1]), Ok(None));
+        assert_eq!(read_greeting(&[5, 2, 1, 0, 9]), Ok(Some(4)));
+        assert_eq!(read_greeting(&[5, 2, 1, 2]), Err(SocksError::Methods));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read_greeting(&bytes);
+            let _ = read_request(&bytes);
+            let _ = read_request(&[&[5, 1, 0, 3][..], &bytes].concat());
+        }
+
+        /// What rules see and what is looked up is one value: its text reads as itself, and nothing
+        /// that a resolver would take for something else gets so far.
+        #[test]
+        fn matcher_and_dialler_see_the_same_host(name in prop::collection::vec(any::<u8>(), 0..40)) {
+            let mut bytes = vec![5, 1, 0, 3, name.len() as u8];
+            bytes.extend_from_slice(&name);
+            bytes.extend_from_slice(&[0, 80]);
+            if let Ok(Some(request)) = read_request(&bytes) {
+                let text = request.host.to_string();
+                prop_assert_eq!(Host::parse(&text), Ok(request.host));
+                prop_assert!(text.bytes().all(|byte| byte.is_ascii_graphic()));
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! What all connections of a gate share.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,7 +44,6 @@ pub(crate) struct Gate {
     /// Rules as the engine gave them.
     given: RefCell<Rules>,
     learned: RefCell<Vec<Learned>>,
-    generation: Cell<u64>,
 }
 
 /// A rule that an index's own answer made.
@@ -60,8 +59,8 @@ impl Gate {
         words: Words,
         guest: Guest,
     ) -> std::io::Result<Self> {
-        let given = std::mem::take(&mut setup.rules);
         let inspect = inspect::State::new(&setup, values)?;
+        let given = std::mem::take(&mut setup.rules);
         let gate = Self {
             resolver: Resolver::new(&setup.name_servers),
             setup,
@@ -75,7 +74,6 @@ impl Gate {
             rules: RefCell::default(),
             given: RefCell::new(given),
             learned: RefCell::default(),
-            generation: Cell::new(0),
         };
         gate.merge();
         Ok(gate)
@@ -84,11 +82,6 @@ impl Gate {
     /// The rules that hold now. Whoever waits asks again afterwards.
     pub(crate) fn rules(&self) -> Rc<Rules> {
         self.rules.borrow().clone()
-    }
-
-    /// Counts changes of the rules.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.get()
     }
 
     /// New rules hold at once. Answers how many open connections they closed.
@@ -129,7 +122,6 @@ impl Gate {
             .retain(|learned| !given.ports(&learned.index).is_empty());
         rules.extend(self.learned.borrow().iter().map(|own| own.rule.clone()));
         self.rules.replace(Rc::new(Rules(rules)));
-        self.generation.set(self.generation.get() + 1);
     }
 
     /// The double that answers for a host.
@@ -234,7 +226,7 @@ pub(crate) struct Denial {
     /// The rule line that would allow it.
     pub(crate) allow: Option<String>,
     /// The rule that denies, where one does.
-    pub(crate) rule: Option<NetworkRule>,
+    pub(crate) rule: Option<Box<NetworkRule>>,
 }
 
 impl Denial {
@@ -264,7 +256,7 @@ impl Denial {
             reason,
             detail,
             allow: rule.is_none().then(|| flow.line(protocol)),
-            rule: rule.cloned(),
+            rule: rule.cloned().map(Box::new),
         }
     }
 
@@ -277,7 +269,7 @@ impl Denial {
     }
 
     pub(crate) fn traffic(&self, flow: &Flow) -> Traffic {
-        flow.traffic(self.rule.as_ref(), self.happened())
+        flow.traffic(self.rule.as_deref(), self.happened())
     }
 
     /// The same for what names no host. HOSTILE: `asked` is shown as it came.

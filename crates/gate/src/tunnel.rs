@@ -38,7 +38,7 @@ thread_local! {
 pub(crate) enum End {
     /// Both sides were done, or one of them broke it off.
     Done,
-    Broken(io::Error),
+    Broken,
     Revoked,
     UsedUp(UsedUp),
     Idle,
@@ -226,7 +226,7 @@ impl<'a> Direction<'a> {
     /// Copies until the end, or until so much came that a pipe is better.
     async fn copy(&self, most: u64) -> Result<Copied, End> {
         while self.moved.get() < most {
-            self.from.readable().await.map_err(End::Broken)?;
+            self.from.readable().await.map_err(|_| End::Broken)?;
             match self.copy_once()? {
                 Moved::Nothing => return Ok(Copied::All),
                 Moved::Wait | Moved::All => {}
@@ -244,14 +244,14 @@ impl<'a> Direction<'a> {
                 Ok(0) => return Ok(Moved::Nothing),
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Moved::Wait),
-                Err(error) => return Err(End::Broken(error)),
+                Err(_) => return Err(End::Broken),
             };
             budget?;
             self.count(length);
             let written = match self.to.try_write(&buffer[..length]) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                Err(error) => return Err(End::Broken(error)),
+                Err(_) => return Err(End::Broken),
             };
             Ok(match written == length {
                 true => Moved::All,
@@ -262,11 +262,11 @@ impl<'a> Direction<'a> {
 
     async fn write(&self, mut bytes: &[u8]) -> Result<(), End> {
         while !bytes.is_empty() {
-            self.to.writable().await.map_err(End::Broken)?;
+            self.to.writable().await.map_err(|_| End::Broken)?;
             match self.to.try_write(bytes) {
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(End::Broken(error)),
+                Err(_) => return Err(End::Broken),
             }
         }
         Ok(())
@@ -303,7 +303,7 @@ impl<'a> Direction<'a> {
                 Ok((length, budget))
             })
             .await
-            .map_err(End::Broken)
+            .map_err(|_| End::Broken)
     }
 
     async fn splice_out(&self, out: &OwnedFd, left: usize) -> Result<usize, End> {
@@ -313,7 +313,7 @@ impl<'a> Direction<'a> {
                 Ok(rustix::pipe::splice(out, None, self.to, None, left, flags)?)
             })
             .await
-            .map_err(End::Broken)
+            .map_err(|_| End::Broken)
     }
 }
 

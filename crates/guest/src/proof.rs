@@ -53,6 +53,21 @@ fn tried(prove: &Prove, hello: &Hello) -> Vec<ProbeResult> {
         let made = make_file(directory);
         must_fail(&format!("write_{directory}"), made.map_err(said));
     }
+    for path in &prove.held {
+        let written = match Path::new(path).is_dir() {
+            true => make_file(path),
+            false => fs::File::options().append(true).open(path).map(drop),
+        };
+        must_fail(&format!("write_{path}"), written.map_err(said));
+        must_fail(
+            &format!("change_mode_{path}"),
+            keep_mode(path).map_err(said),
+        );
+        must_fail(
+            &format!("change_times_{path}"),
+            keep_times(path).map_err(said),
+        );
+    }
     for file in ["environ", "mem", "maps"] {
         let opened = fs::read(format!("/proc/1/{file}"));
         // An empty environment of pid 1 would still be one that can be read.
@@ -112,6 +127,19 @@ fn tried(prove: &Prove, hello: &Hello) -> Vec<ProbeResult> {
         format!("{visible} processes"),
     );
     probes
+}
+
+/// Sets what is there already: the kernel asks for the same right as for another mode.
+fn keep_mode(path: &str) -> std::io::Result<()> {
+    fs::set_permissions(path, fs::metadata(path)?.permissions())
+}
+
+fn keep_times(path: &str) -> std::io::Result<()> {
+    let metadata = fs::metadata(path)?;
+    let times = fs::FileTimes::new()
+        .set_accessed(metadata.accessed()?)
+        .set_modified(metadata.modified()?);
+    fs::File::open(path)?.set_times(times)
 }
 
 fn make_file(directory: &str) -> std::io::Result<()> {

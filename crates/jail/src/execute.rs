@@ -3,15 +3,15 @@
 //! INVARIANT: runs between clone and exec in a copy of a possibly multi-threaded process. It makes
 //! system calls on values that were prepared before the clone, and allocates nothing.
 
-use std::ffi::CStr;
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
-use crate::identity::BOUND_CAPABILITIES;
-use crate::plan::Op;
+use crate::identity::{AGENT_ID, BOUND_CAPABILITIES};
+use crate::plan::{Op, Shown};
 use crate::sys::{self, Recursive};
 
 /// BOUND: system directories, `/etc` directories, devices, layers and object directories of one
@@ -75,6 +75,18 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
             slots[*slot] = Some(tree);
             Ok(())
         }
+        Op::OpenExact {
+            slot,
+            path,
+            identity,
+            attributes,
+            ..
+        } => {
+            let tree = open_exact(path, *identity)?;
+            sys::mount_setattr(tree.as_raw_fd(), c"", Recursive::No, *attributes, None)?;
+            slots[*slot] = Some(tree);
+            Ok(())
+        }
         Op::Inherited { slot, fd, .. } => {
             // The host process owns it; this process has its own copy since the clone.
             let copy = rustix::io::fcntl_dupfd_cloexec(borrow(*fd), 5)?;
@@ -118,6 +130,27 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
                 sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV,
                 None,
             )
+        }
+        Op::Area {
+            from,
+            onto,
+            path,
+            attributes,
+        } => {
+            let tree = sys::open_tree_of(beneath(from, path)?.as_fd())?;
+            sys::mount_setattr(tree.as_raw_fd(), c"", Recursive::No, *attributes, None)?;
+            sys::move_mount_onto(tree.as_raw_fd(), beneath(onto, path)?.as_fd())
+        }
+        Op::Reveal {
+            mount,
+            parts,
+            is_directory,
+        } => {
+            let tree = match mount {
+                Shown::Slot(slot) => slots[*slot].take().ok_or(Errno::BADF)?,
+                Shown::At(path) => sys::open_tree(path, Recursive::No)?,
+            };
+            sys::move_mount_onto(tree.as_raw_fd(), make_place(parts, *is_directory)?.as_fd())
         }
         Op::Tmpfs { path, options } => rustix::mount::mount(
             c"tmpfs",
@@ -234,6 +267,66 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
         Op::NoCoreFiles => sys::set_rlimit(libc::RLIMIT_CORE, 0),
         Op::CloseDescriptors => close_descriptors(handed),
     }
+}
+
+/// A detached copy of the mount at a path of the host. No link is followed, and what is there must
+/// be what was looked at before.
+pub(crate) fn open_exact(path: &CStr, identity: (u64, u64)) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let found = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?;
+    let stat = rustix::fs::fstat(&found)?;
+    if (stat.st_dev, stat.st_ino) != identity {
+        return Err(Errno::STALE);
+    }
+    sys::open_tree_of(found.as_fd())
+}
+
+/// HOSTILE: earlier executions wrote in these trees, and the host's root is still there to be
+/// reached: no link is followed, and nothing above the tree is.
+fn beneath(tree: &CStr, path: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(CWD, tree, flags | OFlags::NOFOLLOW, Mode::empty())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(&directory, path, flags, Mode::empty(), resolve)
+}
+
+/// HOSTILE: as above; what is missing of a path is made, as the agent's.
+fn make_place(parts: &[CString], is_directory: bool) -> rustix::io::Result<OwnedFd> {
+    let agent = (
+        rustix::fs::Uid::from_raw(AGENT_ID),
+        rustix::fs::Gid::from_raw(AGENT_ID),
+    );
+    let looking = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut at = rustix::fs::openat(CWD, c".", looking | OFlags::DIRECTORY, Mode::empty())?;
+    for (number, part) in parts.iter().enumerate() {
+        let directory = is_directory || number + 1 < parts.len();
+        let made = match directory {
+            true => rustix::fs::mkdirat(&at, part.as_c_str(), Mode::from_raw_mode(0o755)),
+            false => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                rustix::fs::openat(&at, part.as_c_str(), flags, Mode::from_raw_mode(0o644))
+                    .map(drop)
+            }
+        };
+        match made {
+            Ok(()) => rustix::fs::chownat(
+                &at,
+                part.as_c_str(),
+                Some(agent.0),
+                Some(agent.1),
+                rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+            )?,
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        let kind = match directory {
+            true => OFlags::DIRECTORY,
+            false => OFlags::empty(),
+        };
+        at = rustix::fs::openat(&at, part.as_c_str(), looking | kind, Mode::empty())?;
+    }
+    Ok(at)
 }
 
 fn borrow(fd: RawFd) -> std::os::fd::BorrowedFd<'static> {

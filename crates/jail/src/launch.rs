@@ -80,7 +80,7 @@ pub fn launch(
     let mut ops = plan(spec, &facts)?;
     let count = ops
         .iter()
-        .filter(|op| matches!(op, Op::Open { .. }))
+        .filter(|op| matches!(op, Op::Open { .. } | Op::OpenExact { .. }))
         .count();
     if count > execute::SLOTS {
         return Err(LaunchError::TooManyMounts { count });
@@ -177,6 +177,9 @@ fn describe(ops: &[Op], number: usize) -> String {
     match ops.get(number) {
         None => "start the guest".to_owned(),
         Some(Op::Open { path, .. }) => format!("open {path:?}"),
+        Some(Op::OpenExact { path, .. }) => format!("open {path:?} as it was looked at"),
+        Some(Op::Area { path, .. }) => format!("hold {path:?} of the workspace"),
+        Some(Op::Reveal { parts, .. }) => format!("show a mount of the policy at {parts:?}"),
         Some(Op::Attach { path, .. }) => format!("attach a mount at {path:?}"),
         Some(Op::Overlay { path, .. }) => format!("mount the copy-on-write view at {path:?}"),
         Some(Op::Proc { .. }) => "mount a fresh /proc".to_owned(),
@@ -210,6 +213,10 @@ fn inherit_mounts(spec: &Spec, ops: &mut [Op]) -> Result<Vec<OwnedFd>, LaunchErr
     let namespace = user_namespace(&uid_map, &gid_map).map_err(LaunchError::MapIds)?;
     let mut held = Vec::new();
     for op in ops.iter_mut() {
+        if let Some(tree) = inherit_exact(op)? {
+            held.push(tree);
+            continue;
+        }
         let Op::Open {
             slot,
             path,
@@ -256,6 +263,43 @@ fn inherit_mounts(spec: &Spec, ops: &mut [Op]) -> Result<Vec<OwnedFd>, LaunchErr
         held.push(tree);
     }
     Ok(held)
+}
+
+/// The same for a mount of the policy, which has an owner of its own.
+fn inherit_exact(op: &mut Op) -> Result<Option<OwnedFd>, LaunchError> {
+    let Op::OpenExact {
+        slot,
+        path,
+        identity,
+        owner,
+        attributes,
+    } = op
+    else {
+        return Ok(None);
+    };
+    let fail = |errno: Errno| LaunchError::SetUp {
+        operation: format!("open {path:?} as it was looked at"),
+        source: errno.into(),
+    };
+    let tree = execute::open_exact(path, *identity).map_err(fail)?;
+    let fd = tree.as_raw_fd();
+    sys::mount_setattr(fd, c"", Recursive::No, *attributes, None).map_err(fail)?;
+    if let Some((uid_map, gid_map)) = Identity::of_caller(owner.0, owner.1).mount_maps() {
+        let namespace = user_namespace(&uid_map, &gid_map).map_err(LaunchError::MapIds)?;
+        let idmap = Some(namespace.as_raw_fd());
+        let mapped = sys::mount_setattr(fd, c"", Recursive::No, 0, idmap);
+        mapped.map_err(|errno| LaunchError::IdmapMount {
+            path: path.to_string_lossy().into_owned(),
+            source: errno.into(),
+        })?;
+    }
+    *op = Op::Inherited {
+        slot: *slot,
+        fd,
+        path: path.clone(),
+        attributes: *attributes,
+    };
+    Ok(Some(tree))
 }
 
 /// A user namespace with these maps, held by a descriptor only.

@@ -86,8 +86,13 @@ pub fn raise_wall(writable: &[String]) -> Result<Wall, LockdownError> {
         .add_rule(PathBeneath::new(open("/dev")?, looking | write))
         .map_err(LockdownError::Landlock)?;
     for path in writable {
+        // Nothing is made below a file; the kernel takes no rule that says so.
+        let rights = match std::path::Path::new(path).is_dir() {
+            true => all,
+            false => all & AccessFs::from_file(abi),
+        };
         ruleset = ruleset
-            .add_rule(PathBeneath::new(open(path)?, all))
+            .add_rule(PathBeneath::new(open(path)?, rights))
             .map_err(LockdownError::Landlock)?;
     }
     let status = ruleset.restrict_self().map_err(LockdownError::Landlock)?;

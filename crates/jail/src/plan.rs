@@ -3,6 +3,7 @@
 //! `plan` is a pure function from a specification and the facts about the host to that list; the
 //! loop in `execute` does what it says. To know what a sandbox can see, read the list.
 
+mod mounts;
 mod workspace;
 
 use std::ffi::CString;
@@ -13,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 use crate::facts::{HostFacts, Item, MaskType};
 use crate::identity::{AGENT_ID, Identity};
+
+pub use mounts::{HostMount, Shown, may_show_at};
+pub use workspace::{Access, Area};
 
 /// The directory inside that holds what Ringfence itself needs.
 pub const OWN: &str = ".ringfence";
@@ -27,6 +31,8 @@ pub struct Spec {
     /// The host name inside.
     pub hostname: String,
     pub workspace: WorkspaceSpec,
+    /// Paths of the host that are shown besides.
+    pub mounts: Vec<HostMount>,
     /// Size bound of each of `/tmp`, the home and `/dev/shm`.
     pub tmpfs_bytes: u64,
     /// Where there is a gate. Without one there is nothing to reach.
@@ -65,6 +71,9 @@ pub struct WorkspaceSpec {
     pub objects: Vec<PathBuf>,
     /// A directory of programs that is shown read-only as `/.ringfence/tools`.
     pub tools: Option<PathBuf>,
+    /// Parts that are held otherwise than what is around them, the outer before the inner. None:
+    /// all of it may be written.
+    pub areas: Vec<Area>,
 }
 
 /// One step. Paths of targets are relative to the new root, which is the working directory until
@@ -81,6 +90,17 @@ pub enum Op {
     Open {
         slot: usize,
         path: CString,
+        attributes: u64,
+    },
+    /// The same of a path that was looked at before: no link on the way, exactly this file, and
+    /// nothing that is mounted below.
+    OpenExact {
+        slot: usize,
+        path: CString,
+        /// Device and inode.
+        identity: (u64, u64),
+        /// Shown as the agent where ids are mapped.
+        owner: (u32, u32),
         attributes: u64,
     },
     /// A slot that the host process has filled already.
@@ -115,6 +135,21 @@ pub enum Op {
     Bind {
         from: CString,
         path: CString,
+    },
+    /// Show a part of a tree at the same place of another tree that shows it already. No link is
+    /// followed.
+    Area {
+        from: CString,
+        onto: CString,
+        path: CString,
+        attributes: u64,
+    },
+    /// Show a mount at a path, of which directories that are missing are made for the agent. No
+    /// link is followed.
+    Reveal {
+        mount: Shown,
+        parts: Vec<CString>,
+        is_directory: bool,
     },
     Tmpfs {
         path: CString,
@@ -179,6 +214,8 @@ pub enum PlanError {
     NulByte(PathBuf),
     #[error("the workspace cannot be at `{0}` inside: the system is there")]
     OccupiedPath(PathBuf),
+    #[error("`{0}` cannot be shown inside: the sandbox has something of its own there")]
+    OccupiedMount(PathBuf),
 }
 
 /// Directories inside that belong to the system; the workspace may not be in or over them.
@@ -211,7 +248,8 @@ pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     etc(&mut list, spec, facts)?;
     devices(&mut list, spec);
     scratch(&mut list, spec);
-    workspace::mount(&mut list, spec, &inside);
+    workspace::mount(&mut list, spec, &inside)?;
+    mounts::show(&mut list, spec, &inside)?;
     trust(&mut list, spec, facts);
     proc(&mut list, spec, facts);
     list.push(Op::LoopbackUp);
@@ -304,6 +342,9 @@ fn open_sources(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), P
     list.open(host(&spec.workspace.layer)?, LAYER_ATTRIBUTES);
     for shown in spec.workspace.objects.iter().chain(&spec.workspace.tools) {
         list.open(host(shown)?, SYSTEM_ATTRIBUTES);
+    }
+    for mount in &spec.mounts {
+        mounts::open(list, mount)?;
     }
     if let Some(file) = trusted(spec) {
         for _ in trust_places(facts) {

@@ -80,31 +80,60 @@ pub enum Recursive {
 
 /// A detached copy of the mount at a path.
 pub(crate) fn open_tree(path: &CStr, recursive: Recursive) -> rustix::io::Result<OwnedFd> {
+    open_tree_at(libc::AT_FDCWD, path, recursive)
+}
+
+/// The same, of what a descriptor has open.
+pub(crate) fn open_tree_of(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+    open_tree_at(fd.as_raw_fd(), c"", Recursive::No)
+}
+
+fn open_tree_at(
+    directory: RawFd,
+    path: &CStr,
+    recursive: Recursive,
+) -> rustix::io::Result<OwnedFd> {
     const OPEN_TREE_CLONE: libc::c_uint = 1;
     const OPEN_TREE_CLOEXEC: libc::c_uint = libc::O_CLOEXEC as libc::c_uint;
     let mut flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;
     if recursive == Recursive::Yes {
         flags |= libc::AT_RECURSIVE as libc::c_uint;
     }
+    if path.is_empty() {
+        flags |= libc::AT_EMPTY_PATH as libc::c_uint;
+    }
     // SAFETY: path is NUL-terminated; the result is a new descriptor that nothing else owns.
-    let fd =
-        check(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, directory, path.as_ptr(), flags) })?;
     // SAFETY: as above.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 /// Attaches a detached mount at a path relative to the working directory.
 pub(crate) fn move_mount(from: RawFd, to: &CStr) -> rustix::io::Result<()> {
+    move_mount_at(from, libc::AT_FDCWD, to)
+}
+
+/// The same, onto what a descriptor has open.
+pub(crate) fn move_mount_onto(from: RawFd, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    move_mount_at(from, to.as_raw_fd(), c"")
+}
+
+fn move_mount_at(from: RawFd, directory: RawFd, to: &CStr) -> rustix::io::Result<()> {
     const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
+    const MOVE_MOUNT_T_EMPTY_PATH: libc::c_uint = 0x40;
+    let flags = match to.is_empty() {
+        true => MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH,
+        false => MOVE_MOUNT_F_EMPTY_PATH,
+    };
     // SAFETY: both strings are NUL-terminated and only read.
     check(unsafe {
         libc::syscall(
             libc::SYS_move_mount,
             from,
             c"".as_ptr(),
-            libc::AT_FDCWD,
+            directory,
             to.as_ptr(),
-            MOVE_MOUNT_F_EMPTY_PATH,
+            flags,
         )
     })?;
     Ok(())

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 use ringfence_jail::facts::{HostFacts, Item, MaskType};
 use ringfence_jail::identity::Identity;
-use ringfence_jail::plan::{GateSpec, Holds, Op, Spec, WorkspaceSpec, plan};
+use ringfence_jail::plan::{
+    Access, Area, GateSpec, Holds, HostMount, Op, Spec, WorkspaceSpec, plan,
+};
 
 fn facts() -> HostFacts {
     HostFacts {
@@ -44,7 +46,9 @@ fn spec(identity: Identity, inside: &str) -> Spec {
             objects: vec!["/folder/.git/objects".into()],
             holds: Holds::Folder,
             tools: None,
+            areas: Vec::new(),
         },
+        mounts: Vec::new(),
         tmpfs_bytes: 1 << 30,
         gate: None,
     }
@@ -68,10 +72,36 @@ fn r61_the_plan_is_what_it_was() {
     lasting.workspace.lower.insert(0, "/state/layer".into());
     lasting.workspace.holds = Holds::Everything;
     lasting.workspace.tools = Some("/state/tools".into());
+    let mut held = spec(SINGLE, "/workspace");
+    held.workspace.areas = [
+        ("", Access::ReadOnly),
+        ("src", Access::Write),
+        ("src/vendor", Access::ReadOnly),
+    ]
+    .map(|(path, access)| Area {
+        path: path.into(),
+        access,
+    })
+    .to_vec();
+    held.mounts = [
+        ("/data", "/data", true, Access::ReadOnly),
+        ("/cache", "/home/agent/.cache", true, Access::Write),
+        ("/key.pub", "/opt/key.pub", false, Access::ReadOnly),
+    ]
+    .map(|(host, inside, is_directory, access)| HostMount {
+        host: host.into(),
+        identity: (1, 2),
+        is_directory,
+        owner: (3, 4),
+        inside: inside.into(),
+        access,
+    })
+    .to_vec();
     for (name, spec) in [
         ("rootless", spec(SINGLE, "/workspace")),
         ("as root", spec(RANGE, "/workspace")),
         ("rootless, lasting", lasting),
+        ("rootless, with areas and mounts", held),
     ] {
         writeln!(text, "# {name}").unwrap();
         for op in plan(&spec, &facts()).unwrap() {

@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::ByteText;
 use crate::changes::{Change, ChangeKind, FileMode};
+use crate::journal::FilesHeld;
 use crate::limits::{Graded, Limits};
 use crate::policy::Effective;
 use crate::wire::{Observation, Wall};
@@ -148,6 +149,9 @@ pub struct Backend {
     /// How many things were tried from inside before the start, all in vain.
     pub probes: u64,
     pub observation: Observation,
+    /// Absent where nothing but the usual is held, and in bundles of earlier versions.
+    #[serde(default, skip_serializing_if = "FilesHeld::is_plain")]
+    pub files: FilesHeld,
 }
 
 /// What the folder would be with the patch applied.

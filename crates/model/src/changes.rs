@@ -113,6 +113,10 @@ pub enum WhyOmitted {
     Unreadable,
     /// The repository has something there that the workspace did not show.
     NotStaged,
+    /// The policy lets nobody write there.
+    ReadOnly,
+    /// The policy does not let it cross back.
+    NotExported,
 }
 
 /// A changed path that stays behind.

@@ -48,6 +48,9 @@ pub enum Event {
         backend: String,
         identity: String,
         limits: Vec<Graded>,
+        /// Absent where nothing but the usual is held, and in journals of earlier versions.
+        #[serde(default, skip_serializing_if = "FilesHeld::is_plain")]
+        files: FilesHeld,
     },
     /// What the sandbox showed from inside before the agent started.
     Proof { probes: Vec<ProbeResult> },
@@ -89,6 +92,38 @@ pub enum Event {
     ExecutionEnded { reason: EndReason, processes: u64 },
     /// The run is over.
     End { status: RunStatus },
+}
+
+/// What the kernel holds of the files, besides that nothing but the workspace, the home and
+/// temporary files can be written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilesHeld {
+    /// Parts of the workspace that may be written inside one that may not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writable: Vec<ByteText>,
+    /// Parts of the workspace at which nothing can change; `.` is all of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read_only: Vec<ByteText>,
+    /// Paths of the host that are visible. What is written there is in no change set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<MountHeld>,
+}
+
+impl FilesHeld {
+    /// Whether there is nothing to say.
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A path of the host that is visible inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MountHeld {
+    pub host: ByteText,
+    pub inside: ByteText,
+    pub writable: bool,
 }
 
 /// One thing that was tried from inside, and whether the sandbox stood.

@@ -7,6 +7,7 @@ pub mod area;
 pub mod built_in;
 pub mod document;
 pub mod explain;
+pub mod export;
 pub mod glob;
 mod merge;
 pub mod narrow;

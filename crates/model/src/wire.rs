@@ -246,6 +246,8 @@ pub struct Prove {
     pub host_port: Option<u16>,
     /// Directories in which nothing can be made.
     pub unwritable: Vec<String>,
+    /// Directories and files at which nothing can change, mode and times included.
+    pub held: Vec<String>,
     /// Where a file can be made.
     pub writable: String,
 }

@@ -158,7 +158,9 @@ impl Place {
                 objects: Vec::new(),
                 holds: Holds::Folder,
                 tools: None,
+                areas: Vec::new(),
             },
+            mounts: Vec::new(),
             tmpfs_bytes: 1 << 30,
             gate: None,
         };

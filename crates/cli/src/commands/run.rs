@@ -21,7 +21,7 @@ use ringfence_model::ByteText;
 use ringfence_model::flag::{Flag, Severity};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
-use ringfence_model::policy::{Effective, Line};
+use ringfence_model::policy::Line;
 use ringfence_model::wire::WindowSize;
 
 use super::limits::{LimitArgs, VariableArgs, typed_as};
@@ -180,7 +180,7 @@ impl Run {
             require_hard: self.require_hard,
             env,
             view: View {
-                hide: hidden(&policy.effective),
+                files: policy.effective.files.clone(),
                 inside,
                 ignored: if self.include_ignored {
                     Ignored::Included
@@ -221,11 +221,6 @@ impl Run {
         let line: Vec<&[u8]> = self.command.iter().map(|word| word.as_bytes()).collect();
         vec![shell.into(), "-c".into(), ByteText(line.join(&b' '))]
     }
-}
-
-fn hidden(policy: &Effective) -> Vec<String> {
-    let lines = policy.files.hide.iter();
-    lines.map(|line| line.text.clone()).collect()
 }
 
 /// The short summary on the terminal.

@@ -25,6 +25,7 @@ use crate::changes::remove_tree;
 use crate::clock::now_us;
 use crate::error::Error;
 use crate::fail;
+use crate::files::{check_mounts, mask};
 use crate::gate::Gate;
 use crate::guest;
 use crate::home::Home;
@@ -32,7 +33,7 @@ use crate::ids::{LayerId, SandboxId};
 use crate::journal::JournalFile;
 use crate::lock::{FileLock, LockError};
 use crate::sandbox::{self, Sandbox};
-use crate::store::{Ended, LayerRecord, SandboxRecord, Store};
+use crate::store::{Ended, LayerRecord, SandboxDetail, SandboxRecord, Store};
 use crate::watch::DiskWatch;
 
 /// Where the workspace is inside.
@@ -206,7 +207,7 @@ fn begin(
     let limits = &record.detail.limits;
     let base = base::open(home, store, record.base)?;
     let mounted: Vec<LayerId> = stack.iter().map(|layer| layer.id).collect();
-    let (mut spec, identity) = spec(home, places, &base, &mounted, limits)?;
+    let (mut spec, identity) = spec(home, places, &base, &mounted, record)?;
     let program = std::env::current_exe().map_err(|source| Error::StartKeeper {
         sandbox: id.to_string(),
         source,
@@ -230,6 +231,7 @@ fn begin(
         backend: "native".to_owned(),
         identity: identity.as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
+        files: sandbox.files().clone(),
     })?;
     let probes = sandbox.prove(&home.canary())?;
     journal.append(Event::Proof { probes })?;
@@ -256,8 +258,10 @@ fn spec(
     places: &Places,
     base: &Base,
     layers: &[LayerId],
-    limits: &ringfence_model::limits::Limits,
+    record: &SandboxRecord,
 ) -> Result<(Spec, Identity), Error> {
+    let SandboxDetail { limits, policy, .. } = &record.detail;
+    let files = &policy.files;
     let folder = base.path.join("workspace");
     let open = |path: &Path| {
         File::open(path).map_err(|source| Error::OpenFolder {
@@ -275,6 +279,8 @@ fn spec(
             return Err(Error::LayerGone(layer.clone()));
         }
     }
+    let mask = mask::ensure(&places.directory, base, files, &record.detail.aliases)?;
+    lower.extend(mask.layer);
     lower.push(base.path.clone());
     make_top(places, &identity)?;
     let tools = guest::install_tools(home).map_err(|source| Error::WriteFile {
@@ -289,10 +295,16 @@ fn spec(
             layer: places.top(),
             holds: Holds::Everything,
             inside: PathBuf::from(INSIDE),
-            objects: base.objects.clone(),
+            objects: match mask.hides_git {
+                true => Vec::new(),
+                false => base.objects.clone(),
+            },
             tools: Some(tools),
+            areas: mask.areas,
         },
         // BOUND: `/dev/shm` may hold half of the memory that the sandbox has.
+        // The folder that it may have started from was looked at when it was made.
+        mounts: check_mounts(&files.mounts, home, &[], Path::new(INSIDE))?,
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
         gate: None,
     };

@@ -21,8 +21,6 @@ pub enum PolicyError {
     NotAFile(PathBuf),
     #[error("the policy cannot be used:\n{0}")]
     Document(DocumentError),
-    #[error("this version does not enforce what the policy has in: {}", .0.join(", "))]
-    NotEnforced(Vec<&'static str>),
     #[error("{question:?} is no question")]
     Question {
         question: String,
@@ -41,7 +39,6 @@ impl PolicyError {
                 ErrorKind::NotFound
             }
             Self::NoBundle(_) => ErrorKind::NotFound,
-            Self::NotEnforced(_) => ErrorKind::Unavailable,
             Self::Read { .. } | Self::NotAFile(_) | Self::Document(_) | Self::Question { .. } => {
                 ErrorKind::Invalid
             }
@@ -51,7 +48,6 @@ impl PolicyError {
     /// What to do next.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotEnforced(_) => Some("nothing was started; take it out, or run without it"),
             Self::Document(_) => {
                 Some("`ringfence policy check FILE` reads a file and starts nothing")
             }

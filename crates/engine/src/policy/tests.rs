@@ -189,19 +189,3 @@ fn a_repository_reads_nothing_of_the_host() {
     let error = bench.settle(Effective::default()).unwrap_err();
     assert!(matches!(error, PolicyError::NotAFile(_)), "{error}");
 }
-
-#[test]
-fn what_is_not_held_here_is_refused_by_name() {
-    let bench = Bench::new();
-    bench.write(
-        "p.toml",
-        "[files]\nhide = ['x']\n[secrets.T]\nfrom = 'env:T'\nhosts = ['a.example']\n[limits]\nmemory = '1G'",
-    );
-    let policy = bench.host("p.toml").unwrap();
-    let error = enforced(&policy).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "this version does not enforce what the policy has in: secrets"
-    );
-    assert!(enforced(&Effective::default()).is_ok());
-}

@@ -11,8 +11,8 @@ use ringfence_model::wire::WindowSize;
 
 use super::claim;
 use crate::error::Error;
-use crate::policy;
-use crate::workspace::{self, Ignored, View};
+use crate::files::FileRules;
+use crate::workspace::{Ignored, View};
 
 /// Where programs are looked for inside.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -51,8 +51,7 @@ impl RunRequest {
         {
             return Err(Error::NoCommand);
         }
-        workspace::patterns(&self.view.hide)?;
-        policy::enforced(&self.policy)?;
+        FileRules::of(&self.view.files)?;
         check_limits(&self.limits)?;
         check_variables(&self.env)
     }
@@ -62,7 +61,13 @@ impl RunRequest {
         Policy {
             limits: self.limits.clone(),
             require_hard: self.require_hard,
-            hide: self.view.hide.clone(),
+            hide: self
+                .view
+                .files
+                .hide
+                .iter()
+                .map(|line| line.text.clone())
+                .collect(),
             inside: ByteText::from(inside.as_os_str().as_bytes()),
             include_ignored: self.view.ignored == Ignored::Included,
             effective: Some(self.policy.published()).filter(|own| *own != Effective::default()),

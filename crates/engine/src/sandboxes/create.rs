@@ -1,6 +1,9 @@
 //! A new sandbox: its base, made or found, and a row.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::slice;
 
 use ringfence_model::ByteText;
 
@@ -9,12 +12,14 @@ use crate::base::{self, Base};
 use crate::clock::now_us;
 use crate::error::Error;
 use crate::fail;
+use crate::files::{FileRules, check_mounts, mask};
 use crate::ids::{BaseId, SandboxId};
+use crate::keeper::INSIDE;
 use crate::mirror::{self, Progress};
-use crate::policy::{Asked, PolicyError, Settled, enforced};
+use crate::policy::{Asked, Settled};
 use crate::source::{self, Source};
 use crate::store::{AutoCheckpoint, NewSandbox, SandboxDetail};
-use crate::workspace::Ignored;
+use crate::workspace::{Ignored, mount_notes, scan};
 
 /// What a sandbox starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,11 +80,17 @@ pub fn create(
     if let Some(name) = &request.name {
         host.store.check_sandbox_name(name)?;
     }
+    let folder = local_folder(&request.from)?;
     let (base, source, mut notes) = find_base(host, request, progress)?;
     notes.extend(base.notes.iter().cloned());
     fail::point("create:based");
     let policy = settle(host, request, &base)?;
     notes.extend(policy.notes());
+    let files = &policy.effective.files;
+    let rules = FileRules::of(files)?;
+    let own: Vec<&Path> = folder.iter().map(PathBuf::as_path).collect();
+    let mounts = check_mounts(&files.mounts, &host.home, &own, Path::new(INSIDE))?;
+    notes.extend(mount_notes(&mounts));
     let mut env = policy.env;
     env.extend(request.env.iter().cloned());
     let id = SandboxId::random()?;
@@ -95,6 +106,13 @@ pub fn create(
             limits: policy.limits,
             env,
             ignored: request.ignored,
+            aliases: folder
+                .filter(|_| !rules.hidden().is_empty())
+                .map(|folder| scan::aliases(&folder, rules.hidden()))
+                .unwrap_or_default()
+                .iter()
+                .map(|path| path.as_os_str().as_bytes().into())
+                .collect(),
             policy: policy.effective,
             idle_seconds: request.idle_seconds,
             auto_checkpoint: request.auto_checkpoint,
@@ -103,12 +121,42 @@ pub fn create(
             mounted: Vec::new(),
         },
     };
-    make(host, &[new], "create")?;
+    make(host, slice::from_ref(&new), "create")?;
+    // Now, so that what cannot be held is told to who asks for it.
+    let detail = &new.detail;
+    let masked = mask::ensure(
+        &host.home.sandbox(id),
+        &base,
+        &detail.policy.files,
+        &detail.aliases,
+    );
+    match masked {
+        Ok(mask) => notes.extend(mask.notes),
+        Err(error) => {
+            super::remove::remove(host, &host.store.sandbox(id)?)?;
+            return Err(error);
+        }
+    }
     Ok(Created {
         sandbox: id,
         base: base.id,
         commit: base.commit,
         notes,
+    })
+}
+
+/// The folder of this host that is copied as it is.
+fn local_folder(from: &From) -> Result<Option<PathBuf>, Error> {
+    let From::Repository {
+        typed,
+        revision: None,
+    } = from
+    else {
+        return Ok(None);
+    };
+    Ok(match source::parse(typed)?.source {
+        Source::Path(path) => Some(path),
+        Source::Url(_) => None,
     })
 }
 
@@ -120,11 +168,7 @@ fn settle(host: &Host, request: &CreateRequest, base: &Base) -> Result<Settled, 
         None => base.workspace(),
     };
     let policy = request.policy.settle(&host.home, &whole)?;
-    enforced(&policy.effective)?;
     crate::run::check_limits(&policy.limits)?;
-    if !policy.effective.files.hide.is_empty() {
-        return Err(PolicyError::NotEnforced(vec!["files.hide"]).into());
-    }
     Ok(policy)
 }
 

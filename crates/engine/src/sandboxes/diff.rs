@@ -14,12 +14,13 @@ use super::{Host, seal, settle};
 use crate::base;
 use crate::changes::{self, Bounds, Sources, Started};
 use crate::error::Error;
+use crate::files::{FileRules, mask};
 use crate::git::{self, Repository};
 use crate::ids::{LayerId, SandboxId};
 use crate::layers;
 use crate::lock::FileLock;
 use crate::store::SandboxRecord;
-use crate::workspace::{Rules, no_patterns};
+use crate::workspace::Rules;
 
 /// The part of a layer that is the workspace.
 const WORKSPACE: &str = "workspace";
@@ -313,8 +314,11 @@ fn change_set(
     repository: Option<&Repository>,
     sources: &Sources,
 ) -> Result<ChangeSet, Error> {
-    let hidden = no_patterns();
-    let mut rules = Rules::of(repository, sources, &hidden, record.detail.ignored)?;
+    let files = FileRules::of(&record.detail.policy.files)?;
+    let mut rules = Rules::of(repository, sources, &files, record.detail.ignored)?;
+    if let Some(mask) = mask::workspace_of(&host.home.sandbox(record.id)) {
+        rules.mask(&mask)?;
+    }
     if let Some(whole) = base.stage_of {
         let whole = host.home.base(whole).join(WORKSPACE);
         rules.stage(&whole, &base.path.join(WORKSPACE))?;

@@ -150,6 +150,7 @@ fn events(result: &RunResult, manifest: &Manifest) -> [Event; 6] {
             backend: manifest.backend.name.clone(),
             identity: manifest.backend.identity.clone(),
             limits: result.limits.clone(),
+            files: manifest.backend.files.clone(),
         },
         Event::Command {
             argv: result.argv.clone(),

@@ -11,9 +11,9 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use globset::GlobSet;
 use ringfence_jail::identity::Identity;
 use ringfence_model::limits::HumanBytes;
+use ringfence_model::policy::glob::Globs;
 use rustix::fs::{CWD, FileType, Mode};
 
 use super::{is_hidden, make};
@@ -39,6 +39,11 @@ impl Scanned {
     /// Whether no path was hidden.
     pub fn hides_nothing(&self) -> bool {
         self.hidden == 0
+    }
+
+    /// One more path was hidden.
+    pub fn hide_one(&mut self) {
+        self.hidden += 1;
     }
 
     /// What a run that failed on a large tree should know.
@@ -84,10 +89,10 @@ impl Scanned {
 }
 
 /// Fills the mask.
-pub fn scan(
+pub(crate) fn scan(
     folder: &Path,
     mask: &Path,
-    hidden: &GlobSet,
+    hidden: &Globs,
     identity: &Identity,
 ) -> Result<Scanned, Error> {
     let mut scanned = Scanned::default();
@@ -132,10 +137,35 @@ pub fn scan(
             }
         }
     }
-    if !aliases.is_empty() {
-        hide_aliases(folder, mask, &aliases, &mut scanned)?;
+    for path in other_names(folder, &aliases) {
+        whiteout(folder, mask, &path)?;
+        scanned.hidden += 1;
     }
     Ok(scanned)
+}
+
+/// Other names that hidden files of a folder have in it, and that are not hidden by themselves. A
+/// copy of the folder does not tell them any more.
+pub(crate) fn aliases(folder: &Path, hidden: &Globs) -> Vec<PathBuf> {
+    let mut aliases = Vec::new();
+    let mut open = vec![PathBuf::new()];
+    while let Some(relative) = open.pop() {
+        for entry in fs::read_dir(folder.join(&relative))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let path = relative.join(entry.file_name());
+            if is_hidden(hidden, path.as_os_str().as_bytes()) {
+                aliased(&folder.join(&path), &mut aliases);
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(path);
+            }
+        }
+    }
+    let mut names = other_names(folder, &aliases);
+    names.retain(|path| !is_hidden(hidden, path.as_os_str().as_bytes()));
+    names
 }
 
 /// Remembers hidden files that have other names, below a hidden directory as well.
@@ -159,14 +189,13 @@ fn aliased(path: &Path, aliases: &mut Vec<(u64, u64)>) {
     }
 }
 
-/// Hides the other names of hidden files.
-fn hide_aliases(
-    folder: &Path,
-    mask: &Path,
-    aliases: &[(u64, u64)],
-    scanned: &mut Scanned,
-) -> Result<(), Error> {
-    let mut open = vec![PathBuf::new()];
+/// All names in the folder of these files.
+fn other_names(folder: &Path, aliases: &[(u64, u64)]) -> Vec<PathBuf> {
+    let mut names = Vec::new();
+    let mut open = match aliases.is_empty() {
+        true => Vec::new(),
+        false => vec![PathBuf::new()],
+    };
     while let Some(relative) = open.pop() {
         for entry in fs::read_dir(folder.join(&relative))
             .into_iter()
@@ -180,12 +209,11 @@ fn hide_aliases(
             if metadata.is_dir() {
                 open.push(path);
             } else if metadata.nlink() > 1 && aliases.contains(&(metadata.dev(), metadata.ino())) {
-                whiteout(folder, mask, &path)?;
-                scanned.hidden += 1;
+                names.push(path);
             }
         }
     }
-    Ok(())
+    names
 }
 
 fn is_socket_or_pipe(metadata: &Metadata) -> bool {
@@ -250,7 +278,7 @@ fn mirror(from: &Path, to: &Path) -> Result<(), Error> {
     )
 }
 
-fn whiteout(folder: &Path, mask: &Path, path: &Path) -> Result<(), Error> {
+pub(crate) fn whiteout(folder: &Path, mask: &Path, path: &Path) -> Result<(), Error> {
     if !parents(folder, mask, path)? {
         return Ok(());
     }
@@ -329,7 +357,7 @@ fn keep_time(path: &Path, metadata: &Metadata) -> io::Result<()> {
 }
 
 /// Gives a tree that we made to another owner; it is small and holds nothing of an agent.
-pub fn give_away(root: &Path, owner: (u32, u32)) -> io::Result<()> {
+pub(crate) fn give_away(root: &Path, owner: (u32, u32)) -> io::Result<()> {
     let mut open = vec![root.to_owned()];
     while let Some(directory) = open.pop() {
         chown(&directory, Some(owner.0), Some(owner.1))?;

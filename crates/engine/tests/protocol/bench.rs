@@ -86,7 +86,9 @@ impl Bench {
                 objects: Vec::new(),
                 holds: Holds::Folder,
                 tools,
+                areas: Vec::new(),
             },
+            mounts: Vec::new(),
             tmpfs_bytes: 64 << 20,
             gate: None,
         };

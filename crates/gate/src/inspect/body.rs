@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
@@ -9,6 +10,10 @@ use http::HeaderMap;
 
 use super::wire::{Left, Reader, Writer};
 use crate::head::Framing;
+
+/// BOUND: what is still read of a request that was refused, so that its answer arrives.
+const LINGER_BYTES: usize = 4 << 20;
+const LINGER_TIME: Duration = Duration::from_secs(5);
 
 /// A body that is read.
 pub(crate) enum Incoming<'a> {
@@ -52,6 +57,19 @@ impl Incoming<'_> {
                 Ok(piece)
             }
         }
+    }
+
+    /// Reads what is left, within bounds: who is cut off in the middle never sees the answer.
+    pub(crate) async fn drain(&mut self) {
+        let drain = async {
+            let mut left = LINGER_BYTES;
+            while let Ok(Some(piece)) = self.piece().await
+                && piece.len() < left
+            {
+                left -= piece.len();
+            }
+        };
+        tokio::time::timeout(LINGER_TIME, drain).await.ok();
     }
 
     /// What follows the body; only HTTP/2 has it here.

@@ -12,31 +12,23 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use ringfence_model::ByteText;
 use ringfence_model::gate::{Happened, Traffic};
-use ringfence_model::policy::network::{NetworkRule, Reason, Rules, Verdict};
+use ringfence_model::policy::network::{NetworkRule, Reason};
 
 use super::body::{Incoming, Outgoing};
-use super::passage::Passage;
+use super::decide::{decide, misplaced_denial};
+use super::pass::Passed;
 use super::reply::{Answer, Reply};
-use super::request::{Asked, Came, PATIENCE, send};
+use super::request::{Asked, PATIENCE, send};
 use super::socket;
 use super::upstream::{Pool, Speaks, Upstream, UpstreamError};
 use crate::budget::{Meter, UsedUp};
 use crate::head::Fields;
 use crate::open::{Doing, Register};
 use crate::refusal;
-use crate::secrets::{Needles, Stream, Swaps};
+use crate::secrets::{Stream, Swaps};
 use crate::state::{Denial, Flow};
-
-/// Fields that name another method than the request has.
-const OVERRIDES: [&str; 4] = [
-    "x-http-method-override",
-    "x-http-method",
-    "x-method-override",
-    "x-original-method",
-];
 
 /// One connection from inside.
 pub(crate) struct Visit {
@@ -78,7 +70,7 @@ impl Stop {
             reason: Reason::Budget,
             detail: format!("the budget of `{rule}` is used up: {up}"),
             allow: None,
-            rule: Some(rule.clone()),
+            rule: Some(Box::new(rule.clone())),
         })
     }
 }
@@ -114,6 +106,12 @@ impl Ledger {
             used: RefCell::default(),
             cached: Cell::default(),
         }
+    }
+
+    /// It came out of the cache.
+    pub(crate) fn cached(&self, status: u16) {
+        self.status.set(Some(status));
+        self.cached.set(true);
     }
 
     fn allowed(&self) -> Happened {
@@ -170,62 +168,11 @@ fn with_request(mut traffic: Traffic, asked: Option<&Asked>) -> Traffic {
     traffic
 }
 
-/// What the rules say of a request.
-fn decide(flow: &Flow, asked: &Asked) -> Result<NetworkRule, Denial> {
-    let (host, port, method) = (&flow.host, flow.port, asked.method.as_str());
-    if matches!(method, "CONNECT" | "TRACE" | "TRACK" | "PRI") {
-        let detail = format!("`{method}` is not taken inside a connection");
-        return Err(Denial::plain(Reason::Protocol, detail));
-    }
-    let rules = flow.gate.rules();
-    let rule = match rules.request(host, port, method, &asked.path) {
-        Verdict::Allow(rule) => rule.clone(),
-        Verdict::Deny { reason, rule } => {
-            let (path, line) = (
-                asked.path.as_str(),
-                Rules::line_for_request(host, port, method, &asked.path),
-            );
-            return Err(Denial {
-                reason,
-                detail: match rule {
-                    Some(rule) => format!("`deny {rule}` ({}) forbids it", rule.from),
-                    None => format!("no rule allows `{method}` of `{path}` at `{host}`"),
-                },
-                allow: rule.is_none().then_some(line),
-                rule: rule.cloned(),
-            });
-        }
-    };
-    let restricts = rules.0.iter().any(|rule| {
-        !rule.methods.is_empty() && rule.ports.contains(&port) && rule.host.matches(host)
-    });
-    if restricts || flow.gate.inspect.secrets.minds_method(host) {
-        let found = OVERRIDES.iter().find(|name| asked.fields.has(name));
-        if let Some(name) = found {
-            let detail = format!("`{name}` would make another request of it");
-            return Err(Denial::plain(Reason::Method, detail));
-        }
-    }
-    if asked.socket && !rule.methods.is_empty() {
-        return Err(Denial {
-            reason: Reason::Method,
-            detail: format!("a web socket also sends; `{rule}` allows some methods only"),
-            allow: Some(format!(
-                "{}{}",
-                Rules::line_for(host, port, rule.protocol),
-                asked.path.as_str()
-            )),
-            rule: None,
-        });
-    }
-    Ok(rule)
-}
-
 /// Carries out one request, and says what happened.
 pub(crate) async fn exchange(
     visit: &Visit,
     mut asked: Asked,
-    mut from: Incoming<'_>,
+    from: &mut Incoming<'_>,
     reply: Reply<'_>,
 ) -> After {
     let flow = &visit.flow;
@@ -278,13 +225,7 @@ pub(crate) async fn exchange(
         let field = field.clone();
         own.tell(Happened::Stripped { field }).await;
     }
-    own.carry_out(&mut from, reply, fields, &swaps).await
-}
-
-pub(crate) fn misplaced_denial(secret: &str, place: &str) -> Denial {
-    let detail =
-        format!("the placeholder of secret `{secret}` is in the {place}, not where it is bound");
-    Denial::plain(Reason::Secret, detail)
+    own.carry_out(from, reply, fields, &swaps).await
 }
 
 impl Exchange<'_> {
@@ -344,18 +285,28 @@ impl Exchange<'_> {
         fields: Fields,
         swaps: &Swaps,
     ) -> Result<After, Stop> {
+        let artefact = self.artefact(&fields);
+        let mut fields = fields;
+        if let (Some(url), Some(cache)) = (&artefact, &self.flow().gate.inspect.cache) {
+            if let Some(hit) = cache.find(url).await {
+                return self.give(hit, reply).await;
+            }
+            fields = Self::plain_fields();
+        }
+        let artefact = artefact.as_deref();
         let pool = &self.visit.pool;
         let (flow, speaks) = (self.flow(), self.visit.speaks);
         let upstream = pool.get(flow, &self.rule, speaks).await?;
         match self
-            .attempt(upstream, from, reply, fields.clone(), swaps)
+            .attempt(upstream, from, reply, fields.clone(), swaps, artefact)
             .await
         {
             Err(Stop::Stale) => {}
             result => return result,
         }
         let upstream = pool.fresh(flow, &self.rule, speaks).await?;
-        self.attempt(upstream, from, reply, fields, swaps).await
+        self.attempt(upstream, from, reply, fields, swaps, artefact)
+            .await
     }
 
     /// Whether a request that was perhaps not seen may be sent again.
@@ -370,6 +321,7 @@ impl Exchange<'_> {
         reply: &mut Option<Reply<'_>>,
         mut fields: Fields,
         swaps: &Swaps,
+        artefact: Option<&str>,
     ) -> Result<After, Stop> {
         let flow = self.flow();
         let gate = &flow.gate;
@@ -382,6 +334,7 @@ impl Exchange<'_> {
             let detail = "a secret is not sent without TLS";
             return Err(Stop::Denied(Denial::plain(Reason::Secret, detail)));
         }
+        self.ask_readably(&mut fields);
         let needles = gate.inspect.secrets.values_for(&flow.host);
         if needles.is_some() {
             // What comes back is to be readable, and whole.
@@ -423,7 +376,7 @@ impl Exchange<'_> {
             if came.answer.status == 101 {
                 (Answered::Socket(came.answer), whole)
             } else {
-                let passing = self.pass(came, reply, needles);
+                let passing = self.pass(came, reply, needles, artefact);
                 tokio::pin!(passing);
                 let passed = loop {
                     tokio::select! {
@@ -512,76 +465,6 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Passes on an answer.
-    async fn pass(
-        &self,
-        came: Came<'_>,
-        reply: &mut Option<Reply<'_>>,
-        needles: Option<&Needles>,
-    ) -> Result<Passed, Stop> {
-        let Came {
-            mut answer,
-            mut body,
-            keep,
-        } = came;
-        let method = &self.asked.method;
-        let nothing = answer.has_no_body(method);
-        let mut passage = Passage::new(needles, &mut answer, nothing)
-            .map_err(|sealed| Stop::Failed(sealed.to_string()))?;
-        self.scrubbed(&mut passage).await;
-        let Some(reply) = reply.take() else {
-            return Err(Stop::Gone);
-        };
-        let started = reply.start(method, &answer).await;
-        let (mut out, keep_client) = started.map_err(|_| Stop::Gone)?;
-        let result = self.pass_body(&mut body, &mut passage, &mut out).await;
-        if result.is_err() {
-            out.cut();
-        }
-        self.scrubbed(&mut passage).await;
-        result?;
-        let kept = |keep| if keep { After::Keep } else { After::Close };
-        Ok(Passed {
-            client: kept(keep_client),
-            upstream: kept(keep),
-        })
-    }
-
-    async fn pass_body(
-        &self,
-        body: &mut Incoming<'_>,
-        passage: &mut Passage<'_>,
-        out: &mut Outgoing<'_>,
-    ) -> Result<(), Stop> {
-        let failed = |error: io::Error| Stop::host(self.flow(), &error);
-        let late = |_| failed(io::ErrorKind::TimedOut.into());
-        loop {
-            let piece = tokio::time::timeout(PATIENCE, body.piece()).await;
-            let Some(mut piece) = piece.map_err(late)?.map_err(failed)? else {
-                break;
-            };
-            self.received(piece.len())?;
-            while !piece.is_empty() {
-                let go_on = passage.step(&mut piece).map_err(failed)?;
-                put(out, go_on).await?;
-            }
-            self.scrubbed(passage).await;
-        }
-        put(out, passage.end().map_err(failed)?).await?;
-        let trailers = body.trailers().await.map_err(failed)?;
-        let trailers = trailers.map(|trailers| passage.trailers(trailers));
-        out.end(trailers).await.map_err(|_| Stop::Gone)
-    }
-
-    /// Says what was taken out of the answer since this was last called.
-    pub(crate) async fn scrubbed(&self, passage: &mut Passage<'_>) {
-        for found in passage.take_seen() {
-            let secret = self.flow().gate.inspect.secrets.name(found).to_owned();
-            let form = found.form.to_owned();
-            self.tell(Happened::Scrubbed { secret, form }).await;
-        }
-    }
-
     async fn stopped(&self, stop: Stop, reply: Option<Reply<'_>>) {
         match (stop, reply) {
             (Stop::Denied(denial), Some(reply)) => {
@@ -614,18 +497,4 @@ enum Answered {
     Passed(Passed),
     /// The host agrees to a web socket.
     Socket(Answer),
-}
-
-/// What becomes of both connections.
-struct Passed {
-    client: After,
-    upstream: After,
-}
-
-async fn put(out: &mut Outgoing<'_>, piece: Bytes) -> Result<(), Stop> {
-    if piece.is_empty() {
-        return Ok(());
-    }
-    let sent = tokio::time::timeout(PATIENCE, out.piece(piece)).await;
-    sent.map_err(|_| Stop::Gone)?.map_err(|_| Stop::Gone)
 }

@@ -15,13 +15,14 @@ use super::request::Asked;
 use super::upstream::{CONNECTION_WINDOW, FRAME, STREAM_WINDOW};
 use super::wire::Link;
 use crate::head::{Fields, Framing, HeadError, MAX_FIELDS, MAX_HEAD, Place, read_path};
+use crate::open::Held;
 use crate::state::{Denial, Flow};
 
 /// BOUND: requests of one connection at a time.
 const MAX_STREAMS: u32 = 128;
 
 /// Serves one connection until it ends.
-pub(crate) async fn serve(visit: Visit, link: Link) {
+pub(crate) async fn serve(visit: Visit, link: Link, held: Option<Held>) {
     let connection = h2::server::Builder::new()
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -34,7 +35,20 @@ pub(crate) async fn serve(visit: Visit, link: Link) {
     };
     let visit = Rc::new(visit);
     // Reading on is also what drives the streams that are open.
-    while let Some(Ok((request, respond))) = connection.accept().await {
+    let mut held = held;
+    loop {
+        let next = tokio::select! {
+            () = super::revoked(held.as_ref()) => {
+                // Streams that are open are held by themselves.
+                connection.graceful_shutdown();
+                held = None;
+                continue;
+            }
+            next = connection.accept() => next,
+        };
+        let Some(Ok((request, respond))) = next else {
+            return;
+        };
         let visit = visit.clone();
         spawn_local(async move { answer(&visit, request, respond).await });
     }
@@ -42,16 +56,17 @@ pub(crate) async fn serve(visit: Visit, link: Link) {
 
 async fn answer(visit: &Visit, request: http::Request<RecvStream>, respond: SendResponse<Bytes>) {
     let (head, body) = request.into_parts();
-    let from = Incoming::two(body);
+    let mut from = Incoming::two(body);
     match read(&visit.flow, &head, &from) {
         Ok(asked) => {
-            exchange(visit, asked, from, Reply::Two(respond)).await;
+            exchange(visit, asked, &mut from, Reply::Two(respond)).await;
         }
         Err(error) => {
             let denial = Denial::plain(Reason::Malformed, error.to_string());
             refuse(visit, None, &denial, Reply::Two(respond)).await;
         }
     }
+    from.drain().await;
 }
 
 /// HOSTILE: what a stream asks for, as strictly as a head of HTTP/1 is read.

@@ -1,10 +1,32 @@
 //! The part of the plan that shows the workspace, and what is read-only beside it.
 
-use super::{Holds, LAYER_ATTRIBUTES, List, OWN, Op, SYSTEM_ATTRIBUTES, Spec, make_parents, text};
+use std::path::PathBuf;
+
+use super::{
+    Holds, LAYER_ATTRIBUTES, List, OWN, Op, PlanError, SYSTEM_ATTRIBUTES, Spec, host, make_parents,
+    text,
+};
+use crate::sys::MOUNT_ATTR_RDONLY;
+
+/// What may be done with a part of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// Nothing may change: neither content nor names, modes, times or attributes.
+    ReadOnly,
+    Write,
+}
+
+/// A directory or file of the workspace with all that is below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Relative to the workspace, without links; empty for the workspace itself.
+    pub path: PathBuf,
+    pub access: Access,
+}
 
 /// The layers are attached below our own directory, joined by an overlay, and let go: the overlay
 /// holds them from then on, and no path to a layer is left inside.
-pub(super) fn mount(list: &mut List, spec: &Spec, inside: &str) {
+pub(super) fn mount(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError> {
     let mut lower = Vec::new();
     for number in 0..spec.workspace.lower.len() {
         let path = format!("{OWN}/lower{number}");
@@ -18,12 +40,12 @@ pub(super) fn mount(list: &mut List, spec: &Spec, inside: &str) {
     make_parents(list, inside);
     list.directory(inside, 0o755);
     let tree = format!("{OWN}/tree");
-    let at = match spec.workspace.holds {
-        Holds::Folder => inside,
-        Holds::Everything => {
-            list.directory(&tree, 0o755);
-            &tree
-        }
+    let apart = spec.workspace.holds == Holds::Everything || !spec.workspace.areas.is_empty();
+    let at = if apart {
+        list.directory(&tree, 0o755);
+        &tree
+    } else {
+        inside
     };
     // `volatile`: the end of a sandbox does not sync the whole file system below the layer, and no
     // agent can make the host's disk busy with syncs. What must last, the bundle, is synced by us.
@@ -38,20 +60,56 @@ pub(super) fn mount(list: &mut List, spec: &Spec, inside: &str) {
     for path in lower.into_iter().chain([layer]) {
         list.push(Op::Detach { path: text(&path) });
     }
-    if spec.workspace.holds == Holds::Everything {
-        for (part, to) in [
-            ("workspace", inside),
-            ("home", "home/agent"),
-            ("tmp", "tmp"),
-        ] {
-            list.push(Op::Bind {
-                from: text(&format!("{tree}/{part}")),
-                path: text(to),
-            });
+    if apart {
+        let workspace = match spec.workspace.holds {
+            Holds::Folder => tree.clone(),
+            Holds::Everything => format!("{tree}/workspace"),
+        };
+        areas(list, spec, &workspace, inside)?;
+        if spec.workspace.holds == Holds::Everything {
+            for (part, to) in [("home", "home/agent"), ("tmp", "tmp")] {
+                list.push(Op::Bind {
+                    from: text(&format!("{tree}/{part}")),
+                    path: text(to),
+                });
+            }
         }
         list.push(Op::Detach { path: text(&tree) });
     }
     show(list, spec);
+    Ok(())
+}
+
+/// Each part is a mount of its own, of the tree that may be written, with its own attributes. So
+/// the kernel refuses whatever changes something in a part that is read-only, by whatever call.
+fn areas(list: &mut List, spec: &Spec, workspace: &str, inside: &str) -> Result<(), PlanError> {
+    let areas = &spec.workspace.areas;
+    if areas
+        .first()
+        .is_none_or(|area| !area.path.as_os_str().is_empty())
+    {
+        list.push(Op::Bind {
+            from: text(workspace),
+            path: text(inside),
+        });
+    }
+    for area in areas {
+        let path = match area.path.as_os_str().is_empty() {
+            true => text("."),
+            false => host(&area.path)?,
+        };
+        let attributes = match area.access {
+            Access::Write => LAYER_ATTRIBUTES,
+            Access::ReadOnly => LAYER_ATTRIBUTES | MOUNT_ATTR_RDONLY,
+        };
+        list.push(Op::Area {
+            from: text(workspace),
+            onto: text(inside),
+            path,
+            attributes,
+        });
+    }
+    Ok(())
 }
 
 /// What is shown read-only beside the workspace: objects of git, and our own programs.

@@ -56,6 +56,11 @@ impl Area {
                 .eq(other.0[..self.0.len()].iter().map(fold))
     }
 
+    /// The names on the way to it; none for the whole workspace.
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+
     /// How many names it has: the most of them is the most specific.
     pub fn depth(&self) -> usize {
         self.0.len()

@@ -14,6 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use toml::de::DeTable;
 
 use super::area::Area;
+use super::export::Export;
 use super::glob::Globs;
 use super::network::{NetworkRule, Origin};
 use super::{Bound, Bounds, Line, Mount, SecretRule, Variable};
@@ -143,13 +144,14 @@ impl Document {
         };
         let glob = |text: &str| Globs::parse(&[text]).map(|_| ());
         let area = |text: &str| Area::parse(text).map(|_| ());
+        let export = |text: &str| Export::parse(&[text]).map(|_| ());
         let keys = ["hide", "write", "read_only", "export", "mount"];
         for (key, value) in reader.keys(table, &keys) {
             match key {
                 "hide" => self.hide = reader.lines(value, glob),
                 "write" => self.write = Some(reader.lines(value, area)),
                 "read_only" => self.read_only = reader.lines(value, area),
-                "export" => self.export = Some(reader.lines(value, glob)),
+                "export" => self.export = Some(reader.lines(value, export)),
                 _ => {
                     for item in reader.array(value) {
                         self.mounts.extend(mount(reader, item, home));

@@ -6,6 +6,7 @@ use std::path::{Component, Path};
 use serde::Serialize;
 
 use super::area::Area;
+use super::export::Export;
 use super::glob::Globs;
 use super::network::{NetworkRule, Origin, Protocol, Reason, RequestPath, Rules, Verdict};
 use super::{Effective, Line};
@@ -151,7 +152,11 @@ impl Effective {
                         by: None,
                     },
                     Some(lines) => {
-                        let by = matching(lines, path).cloned();
+                        let exports = |line: &&Line| {
+                            Export::parse(&[&line.text])
+                                .is_ok_and(|export| export.matches(Path::new(path)))
+                        };
+                        let by = lines.iter().find(exports).cloned();
                         Said {
                             yes: by.is_some(),
                             by,
@@ -295,7 +300,7 @@ mod tests {
         for (path, hidden, write, export) in [
             ("src/x.rs", false, true, true),
             ("src/gen/x.rs", false, false, true),
-            ("SRC/gen", false, false, true),
+            ("SRC/gen", false, false, false),
             ("src/GEN/x", false, false, true),
             ("a/b/c/d", false, true, false),
             ("a/b/x", false, false, false),

@@ -82,25 +82,9 @@ fn plain(pattern: &str) -> Result<String, GlobError> {
     })
 }
 
-/// Whether all that the inner pattern matches is surely matched by the outer one.
-///
-/// `false` says nothing: patterns with more than stars are only compared letter by letter.
-pub fn covers(outer: &str, inner: &str) -> bool {
-    let (Ok(outer), Ok(inner)) = (plain(outer), plain(inner)) else {
-        return false;
-    };
-    let (outer, inner) = (outer.to_lowercase(), inner.to_lowercase());
-    let richer = |text: &str| text.contains(['?', '[', ']', '{', '}', '\\', '!']);
-    if outer == inner || outer == "**/**" {
-        return true;
-    }
-    !richer(&outer) && !richer(&inner) && super::network::covers_segments(&outer, &inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn a_pattern_means_what_a_person_means() {
@@ -124,43 +108,5 @@ mod tests {
         assert!(Globs::parse(&["a["]).is_err());
         assert!(Globs::parse(&["../a"]).is_err());
         assert!(Globs::parse(&["/"]).is_err());
-    }
-
-    #[test]
-    fn one_pattern_covers_another() {
-        for (outer, inner, expected) in [
-            ("**/*.py", "src/**/*.py", true),
-            ("*.py", "src/**/*.PY", true),
-            ("*.py", "a*.py", true),
-            ("src/**", "src/a/b.py", true),
-            ("src/**", "/src", true),
-            ("src/**", "src", false),
-            ("src/*", "src/a", true),
-            ("**", "x/y", true),
-            ("src/*", "src/**", false),
-            ("*.py", "*.p*", false),
-            ("src/**/*.py", "**/*.py", false),
-            ("a[b]", "a[b]", true),
-            ("*]x", "[a]x", false),
-            ("{a,b}", "a", false),
-        ] {
-            assert_eq!(covers(outer, inner), expected, "{outer} {inner}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn what_covers_matches_all_of_it(
-            outer in "[ab*]{1,3}(/[ab*]{1,3}){0,3}",
-            inner in "[ab*]{1,3}(/[ab*]{1,3}){0,3}",
-            path in "[ab]{1,3}(/[ab]{1,3}){0,3}",
-        ) {
-            if covers(&outer, &inner)
-                && let (Ok(outer), Ok(inner)) = (Globs::parse(&[&outer]), Globs::parse(&[&inner]))
-                && inner.matches(Path::new(&path))
-            {
-                prop_assert!(outer.matches(Path::new(&path)));
-            }
-        }
     }
 }

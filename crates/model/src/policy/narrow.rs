@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::area::Area;
 use super::document::Document;
-use super::glob::covers;
+use super::export::covers;
 use super::network::{Effect, NetworkRule, Origin};
 use super::{Bounds, Effective, Line, SecretRule, Variable, bound};
 use crate::gate::Index;

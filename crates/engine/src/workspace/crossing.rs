@@ -1,0 +1,137 @@
+//! Which changed paths cross back, and why the others do not.
+
+use std::fs;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use ringfence_model::changes::WhyOmitted;
+use rustix::fs::{AtFlags, FileType};
+
+use super::Ignored;
+use crate::changes::{Crossing, EntryType, Sources};
+use crate::error::Error;
+use crate::files::FileRules;
+use crate::git::{IgnoreRules, Repository};
+
+/// The rules of one run.
+#[derive(Debug)]
+pub struct Rules<'a> {
+    files: &'a FileRules,
+    ignore: IgnoreRules,
+    ignored: Ignored,
+    stage: Option<Stage>,
+    mask: Option<OwnedFd>,
+}
+
+/// A workspace that shows only some files of a whole.
+#[derive(Debug)]
+struct Stage {
+    whole: OwnedFd,
+    shown: OwnedFd,
+}
+
+impl<'a> Rules<'a> {
+    /// The rules of a repository, as the layer and its base have them.
+    pub fn of(
+        repository: Option<&Repository>,
+        sources: &Sources,
+        files: &'a FileRules,
+        ignored: Ignored,
+    ) -> Result<Self, Error> {
+        let ignore = IgnoreRules::load(repository, sources.upper.as_fd(), sources.base.as_fd())?;
+        Ok(Self {
+            files,
+            ignore,
+            ignored,
+            stage: None,
+            mask: None,
+        })
+    }
+
+    /// What the whole has and the workspace does not show cannot be made anew: the patch would not
+    /// apply to the whole.
+    pub fn stage(&mut self, whole: &Path, shown: &Path) -> Result<(), Error> {
+        self.stage = Some(Stage {
+            whole: open(whole)?,
+            shown: open(shown)?,
+        });
+        Ok(())
+    }
+
+    /// What has a whiteout in the mask was absent inside: other names of hidden files, too.
+    pub fn mask(&mut self, mask: &Path) -> Result<(), Error> {
+        if !self.files.hidden().is_empty() {
+            self.mask = Some(open(mask)?);
+        }
+        Ok(())
+    }
+
+    /// Whether the mask hides this path, or something above it.
+    fn is_masked(&self, path: &[u8]) -> bool {
+        let Some(mask) = &self.mask else {
+            return false;
+        };
+        let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+        let mut parts = slashes.map(|(slash, _)| &path[..slash]).chain([path]);
+        parts.any(|part| kind(mask, part) == Some(FileType::CharacterDevice))
+    }
+}
+
+fn open(path: &Path) -> Result<OwnedFd, Error> {
+    let file = fs::File::open(path).map_err(|source| Error::OpenFolder {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(file.into())
+}
+
+fn kind(tree: &OwnedFd, path: &[u8]) -> Option<FileType> {
+    let stat = rustix::fs::statat(tree, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(FileType::from_raw_mode(stat.st_mode))
+}
+
+impl Stage {
+    /// Whether the whole has something at this path, or in its way, that is not shown.
+    fn conceals(&self, path: &[u8], what: EntryType) -> bool {
+        if kind(&self.shown, path).is_some() {
+            return false;
+        }
+        match kind(&self.whole, path) {
+            // A directory of the whole can take more files.
+            Some(FileType::Directory) => what == EntryType::File,
+            Some(_) => true,
+            None => false,
+        }
+    }
+}
+
+impl Crossing for Rules<'_> {
+    fn crosses(&mut self, path: &[u8], what: EntryType) -> Result<(), WhyOmitted> {
+        if let Some(why) = self.files.forbids(path) {
+            return Err(why);
+        }
+        if self.is_masked(path) {
+            return Err(WhyOmitted::Hidden);
+        }
+        let is_dir = what == EntryType::Directory;
+        if self.ignored == Ignored::LeftBehind && self.ignore.is_ignored(path, is_dir) {
+            return Err(WhyOmitted::Ignored);
+        }
+        if self
+            .stage
+            .as_ref()
+            .is_some_and(|stage| stage.conceals(path, what))
+        {
+            return Err(WhyOmitted::NotStaged);
+        }
+        // Something below a directory may cross, whatever becomes of the rest.
+        match what {
+            EntryType::Directory => Ok(()),
+            EntryType::File => self.files.keeps(path).map_or(Ok(()), Err),
+        }
+    }
+
+    fn may_hold_crossing(&mut self, dir: &[u8]) -> bool {
+        self.ignore.has_tracked_below(dir)
+    }
+}
