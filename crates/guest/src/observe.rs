@@ -73,6 +73,16 @@ struct Pending {
     call: ExecCall,
 }
 
+/// An exec that takes place, with what is known of it.
+struct Executed<'a> {
+    stream: u32,
+    process: i32,
+    call: &'a ExecCall,
+    exe: Vec<u8>,
+    argv: Argv,
+    verified: bool,
+}
+
 /// An exec that waits until another one of its process is decided.
 #[derive(Debug)]
 struct Waiting {
@@ -270,11 +280,15 @@ impl Observer {
         call: &ExecCall,
         connection: &mut Connection,
     ) {
-        let argv = call.argv();
-        let process = table::who(shown.thread).process;
-        let exe = call.file();
-        let stream = self.listeners[at].stream;
-        self.executed(stream, process, call, exe, argv, false, connection);
+        let executed = Executed {
+            stream: self.listeners[at].stream,
+            process: table::who(shown.thread).process,
+            call,
+            exe: call.file(),
+            argv: call.argv(),
+            verified: false,
+        };
+        self.executed(executed, connection);
         self.listeners[at].listener.let_go_on(shown);
     }
 
@@ -306,7 +320,15 @@ impl Observer {
                         for failed in self.attempts.executed(former, call.name()) {
                             tell_failed(connection, failed);
                         }
-                        self.executed(stream, process, &call, exe, argv, verified, connection);
+                        let executed = Executed {
+                            stream,
+                            process,
+                            call: &call,
+                            exe,
+                            argv,
+                            verified,
+                        };
+                        self.executed(executed, connection);
                     }
                     observe::detach(process, 0);
                 }
@@ -334,17 +356,15 @@ impl Observer {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one fact in all its parts")]
-    fn executed(
-        &mut self,
-        stream: u32,
-        process: i32,
-        call: &ExecCall,
-        exe: Vec<u8>,
-        argv: Argv,
-        verified: bool,
-        connection: &mut Connection,
-    ) {
+    fn executed(&mut self, executed: Executed<'_>, connection: &mut Connection) {
+        let Executed {
+            stream,
+            process,
+            call,
+            exe,
+            argv,
+            verified,
+        } = executed;
         self.last_exec += 1;
         let place = self.table.executed(process, self.last_exec, stream, &exe);
         let program = self.programs.number(stream, process, &exe, verified);

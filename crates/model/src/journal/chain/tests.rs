@@ -352,13 +352,17 @@ fn event() -> impl Strategy<Value = Event> {
             limit: Limit::Disk,
             detail,
         }),
-        (any::<Option<i32>>(), any::<u64>()).prop_map(|(code, leftovers)| Event::CommandEnded {
-            outcome: Outcome::Exited,
-            code,
-            signal: None,
-            duration_ms: leftovers,
-            leftovers,
-        }),
+        (any::<Option<i32>>(), any::<u64>(), any::<Option<u64>>()).prop_map(
+            |(code, leftovers, cpu_ms)| Event::CommandEnded {
+                outcome: Outcome::Exited,
+                code,
+                signal: None,
+                duration_ms: leftovers,
+                leftovers,
+                cpu_ms,
+                peak_bytes: cpu_ms,
+            }
+        ),
     ]
 }
 
