@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ringfence_model::ByteText;
 use ringfence_model::flag::{FlagKind, Severity};
 
-use super::{Facts, Found, exec, path};
+use super::{Facts, Found, exec, path, path_with};
 use crate::evidence::Ran;
 
 /// BOUND: twice may be a second try.
@@ -79,6 +79,14 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
             path(unexplained),
         );
     }
+    for write in facts.evidence.unplaced() {
+        found.add(
+            FlagKind::EvidenceIncomplete,
+            Severity::Serious,
+            "something was opened for writing or changed, and where it is cannot be told",
+            path_with(&write.path, "the name as the program asked for it"),
+        );
+    }
     for runs in failed.values().filter(|runs| runs.len() >= TIMES) {
         let last = runs[runs.len() - 1];
         let code = last.exit.as_ref().and_then(|exit| exit.code);
@@ -120,6 +128,8 @@ fn is_expected(ran: &Ran) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ringfence_model::observed::{Write, Wrote};
+
     use super::super::tests::{Run, World, evidence};
 
     #[test]
@@ -138,6 +148,24 @@ mod tests {
         assert_eq!(times("cc a.c", 0, 5), [""; 0]);
         assert_eq!(times("grep x y", 1, 5), [""; 0]);
         assert_eq!(times("cc -c conftest.c", 1, 5), [""; 0]);
+    }
+
+    #[test]
+    fn a_write_without_a_place_makes_the_evidence_incomplete() {
+        let mut world = World {
+            evidence: evidence(&[Run::new("cc")]),
+            known: super::super::programs::tests::known(&["/usr/bin/cc"]),
+            ..World::default()
+        };
+        assert_eq!(world.kinds(&[]), [""; 0]);
+        let write = Write {
+            exec: Some(1),
+            pid: 1,
+            path: "m/m/x".into(),
+            what: Wrote::Unplaced,
+        };
+        world.evidence.writes.push((0, write));
+        assert_eq!(world.kinds(&[]), ["serious evidence_incomplete"]);
     }
 
     #[test]

@@ -178,6 +178,10 @@ pub fn wrote(what: &Wrote) -> (&'static str, String) {
         Wrote::Removed => ("removed", none),
         Wrote::Mode => ("mode", none),
         Wrote::MadeNode => ("made node", none),
+        Wrote::Unplaced => (
+            "unplaced",
+            " (asked so; where it is cannot be told)".to_owned(),
+        ),
     }
 }
 

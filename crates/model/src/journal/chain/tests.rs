@@ -232,6 +232,7 @@ fn wrote() -> impl Strategy<Value = Wrote> {
             Wrote::Removed,
             Wrote::Mode,
             Wrote::MadeNode,
+            Wrote::Unplaced,
         ]),
         hostile().prop_map(|from| Wrote::Renamed { from }),
         hostile().prop_map(|with| Wrote::Exchanged { with }),
