@@ -22,9 +22,11 @@ mod hooks;
 mod names;
 mod paths;
 mod programs;
+mod recipes;
 mod runners;
 mod scan;
 mod secrets;
+mod settings;
 mod shape;
 mod weakened;
 
@@ -77,6 +79,7 @@ const RULES: &[fn(&Facts<'_>, &mut Found)] = &[
     programs::look,
     hooks::look,
     executes::look,
+    recipes::look,
     names::look,
     shape::look,
 ];
