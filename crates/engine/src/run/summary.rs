@@ -209,7 +209,7 @@ fn tally(flags: &[Flag]) -> String {
 fn flags(flags: &[Flag], text: &mut String) {
     let (runs, others): (Vec<&Flag>, Vec<&Flag>) = flags
         .iter()
-        .partition(|flag| flag.kind == FlagKind::RunsOnReview);
+        .partition(|flag| flag.kind == FlagKind::RunsOnReview && flag.severity > Severity::Info);
     for (title, flags, few) in [
         ("Flags", others, FEW),
         ("Will run on your machine", runs, LISTED),
