@@ -40,9 +40,6 @@ pub use crossing::Rules;
 /// What the agent sees of the folder, and where.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct View {
-    /// What the policy says about files.
-    #[serde(default)]
-    pub files: Files,
     /// Where the folder is inside; `/workspace` if not said.
     pub inside: Option<PathBuf>,
     pub ignored: Ignored,
@@ -69,7 +66,13 @@ pub struct Workspace {
 
 impl Workspace {
     /// Makes the layers of a run. The directory `workspaces/<run>` is there already, and locked.
-    pub fn create(home: &Home, run: RunId, folder: Folder, view: &View) -> Result<Self, Error> {
+    pub fn create(
+        home: &Home,
+        run: RunId,
+        folder: Folder,
+        view: &View,
+        files: &Files,
+    ) -> Result<Self, Error> {
         let identity = identity_for(folder.fd.as_fd()).map_err(|source| Error::OpenFolder {
             path: folder.path.clone(),
             source,
@@ -98,7 +101,7 @@ impl Workspace {
             )?;
         }
         let mask = home.mask(run);
-        let rules = FileRules::of(&view.files)?;
+        let rules = FileRules::of(files)?;
         let hidden = rules.hidden();
         let mut notes = Vec::new();
         let repository = git::discover(&folder.path)?;
@@ -133,7 +136,7 @@ impl Workspace {
         notes.extend(scanned.notes());
         // What a built-in policy hides is not there in most folders.
         let meant = |line: &&Line| built_in::document(&line.from.file).is_none();
-        let hide = view.files.hide.iter().filter(meant);
+        let hide = files.hide.iter().filter(meant);
         let hide: Vec<&str> = hide.map(|line| line.text.as_str()).collect();
         if !hide.is_empty() && scanned.hides_nothing() {
             notes.push(format!(
@@ -170,7 +173,7 @@ impl Workspace {
             areas,
         };
         let own = [folder.path.as_path()];
-        let mounts = check_mounts(&view.files.mounts, home, &own, &spec.inside)?;
+        let mounts = check_mounts(&files.mounts, home, &own, &spec.inside)?;
         notes.extend(mount_notes(&mounts));
         Ok(Self {
             started: now(),
@@ -191,9 +194,9 @@ impl Workspace {
     /// The workspace of a run that was lost, to read its layer. `created` is earlier than its real
     /// start, so that nothing that moved since is overlooked.
     pub fn reopen(home: &Home, run: &RunRecord) -> Result<Self, Error> {
-        let view: View =
-            serde_json::from_value(run.detail.get("view").cloned().unwrap_or_default())
-                .unwrap_or_default();
+        let detail = |name: &str| run.detail.get(name).cloned().unwrap_or_default();
+        let view: View = serde_json::from_value(detail("view")).unwrap_or_default();
+        let files: Files = serde_json::from_value(detail("files")).unwrap_or_default();
         let folder = open_folder(home, &run.folder)?;
         let identity = identity_for(folder.fd.as_fd()).map_err(|source| Error::OpenFolder {
             path: folder.path.clone(),
@@ -201,7 +204,7 @@ impl Workspace {
         })?;
         Ok(Self {
             repository: git::discover(&folder.path)?,
-            rules: FileRules::of(&view.files)?,
+            rules: FileRules::of(&files)?,
             ignored: view.ignored,
             mounts: Vec::new(),
             started: Started {

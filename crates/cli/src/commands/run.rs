@@ -180,7 +180,6 @@ impl Run {
             require_hard: self.require_hard,
             env,
             view: View {
-                files: policy.effective.files.clone(),
                 inside,
                 ignored: if self.include_ignored {
                     Ignored::Included
