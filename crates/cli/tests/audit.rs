@@ -111,10 +111,10 @@ fn a_run_is_told_by_any_of_its_names_and_from_its_bundle() -> Result<()> {
             fixture,
             &["--network"],
             0,
-            &["nothing was recorded: a sandbox has no network"],
+            &["nothing asked for the network"],
         )?;
         let network = audit(env, fixture, &["--network", "--json"])?;
-        ensure!(network.stdout.is_empty() && network.stderr.contains("no network"));
+        ensure!(network.stdout.is_empty());
         Ok(())
     })
 }

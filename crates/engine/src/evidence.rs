@@ -52,9 +52,14 @@ pub struct Ran {
 }
 
 impl Evidence {
-    /// Takes a fact; gives the event that says it in the journal, where one does.
-    pub fn take(&mut self, time_us: i64, observed: Observed) -> Option<Event> {
-        match event(observed) {
+    /// Takes a fact, as `told` tells it; gives the event that says it in the journal, where one does.
+    pub fn take(
+        &mut self,
+        time_us: i64,
+        observed: Observed,
+        told: impl FnOnce(Event) -> Event,
+    ) -> Option<Event> {
+        match event(observed).map(told) {
             Ok(event) => {
                 self.keep(time_us, &event);
                 Some(event)

@@ -20,6 +20,7 @@ mod gather;
 mod hidden;
 mod hooks;
 mod names;
+mod network;
 mod paths;
 mod programs;
 mod runners;
@@ -79,6 +80,7 @@ const RULES: &[fn(&Facts<'_>, &mut Found)] = &[
     executes::look,
     names::look,
     shape::look,
+    network::look,
 ];
 
 /// What a look at a change set and its patch gives.

@@ -79,6 +79,11 @@ pub fn check(home: &Home, file: &Path) -> Result<Effective, PolicyError> {
     load::Loader::new(home, None).host(file)
 }
 
+/// The same of a text that is in no file yet.
+pub fn check_text(home: &Home, text: &str) -> Result<Effective, PolicyError> {
+    load::Loader::new(home, None).text(text.as_bytes(), Path::new("proposal"))
+}
+
 impl Asked {
     /// A policy with nothing in it, within these bounds.
     pub fn nothing(usual: Limits) -> Self {

@@ -22,8 +22,8 @@ use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{Access, Holds, HostMount, OWN, WorkspaceSpec};
 use ringfence_model::changes::{ChangeSet, ObjectHash};
-use ringfence_model::policy::Files;
 use ringfence_model::policy::glob::Globs;
+use ringfence_model::policy::{Files, Line, built_in};
 use serde::{Deserialize, Serialize};
 
 use crate::base::identity::{self, Seeking};
@@ -134,13 +134,16 @@ impl Workspace {
         };
         let scanned = scan::scan(&folder.path, &mask, hidden, &identity)?;
         notes.extend(scanned.notes());
-        if !hidden.is_empty() && scanned.hides_nothing() {
-            let hide: Vec<&str> = files.hide.iter().map(|line| line.text.as_str()).collect();
+        // What a built-in policy hides is not there in most folders.
+        let meant = |line: &&Line| built_in::document(&line.from.file).is_none();
+        let hide = files.hide.iter().filter(meant);
+        let hide: Vec<&str> = hide.map(|line| line.text.as_str()).collect();
+        if !hide.is_empty() && scanned.hides_nothing() {
             notes.push(format!(
                 "nothing in the folder is hidden by {}",
                 hide.join(", ")
             ));
-        } else if !hidden.is_empty() && !objects.is_empty() {
+        } else if !scanned.hides_nothing() && !objects.is_empty() {
             notes.push(
                 "what was committed once can be read from git's objects, hidden or not".to_owned(),
             );

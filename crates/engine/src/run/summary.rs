@@ -68,6 +68,7 @@ pub(super) fn write(result: &RunResult) -> String {
             })
             .collect(),
     );
+    section(&mut text, "Network", network(result));
     section(
         &mut text,
         "Limits met",
@@ -218,6 +219,22 @@ fn flags(flags: &[Flag], text: &mut String) {
     }
 }
 
+/// Who was asked, and what was denied.
+fn network(result: &RunResult) -> Vec<String> {
+    let seen = &result.observed.network;
+    let asked = seen.most_asked.iter();
+    let asked = asked.map(|asked| format!("{} × {}", asked.count, code(&asked.host)));
+    let denied = seen.most_denied.iter().map(|denied| {
+        let allow = match &denied.allow {
+            Some(line) => format!("; {} would allow it", code(line)),
+            None => String::new(),
+        };
+        let (host, reason) = (code(&denied.host), denied.reason.as_str());
+        format!("denied: {} × {host}, by {reason}{allow}", denied.count)
+    });
+    asked.chain(denied).collect()
+}
+
 /// One piece of evidence in one line.
 fn rests_on(evidence: &Evidence) -> String {
     let with = |text: String, detail: &Option<String>| match detail {
@@ -245,6 +262,27 @@ fn rests_on(evidence: &Evidence) -> String {
             Some(value) => format!("claim, `{field}`: {}", code(value)),
             None => format!("claim, `{field}`"),
         },
+        Evidence::Network {
+            host,
+            port,
+            method,
+            path,
+            times,
+            detail,
+        } => {
+            let method = method.as_deref().map(|method| format!("{method} "));
+            let port = match port {
+                0 => String::new(),
+                port => format!(":{port}"),
+            };
+            let path = path.as_ref().map(ByteText::to_text).unwrap_or_default();
+            let asked = format!(
+                "{}{}{port}{path}",
+                method.unwrap_or_default(),
+                host.to_text()
+            );
+            with(format!("{} × {}", times, code(&asked)), detail)
+        }
     }
 }
 

@@ -20,6 +20,12 @@ pub struct Page<'a> {
 
 impl Page<'_> {
     pub fn header(&self, filter: &Filter) -> String {
+        if filter.network {
+            return shorten(
+                &format!("{:>9}  ASKED, AND WHAT CAME OF IT", "TIME"),
+                self.width,
+            );
+        }
         let (ended, took, what) = if filter.writes {
             ("DID", "", "PATH")
         } else {
@@ -70,6 +76,9 @@ impl Page<'_> {
                     .map_or_else(|| format!("pid {}", write.pid), |exec| exec.to_string());
                 let path = argument(&write.path) + &other;
                 columns([&time, &exec, did, "", &self.by_name(write.exec)], &path)
+            }
+            Event::Network(traffic) if filter.network => {
+                format!("{time:>9}  {}", words::network(traffic))
             }
             event if self.story.is_told_elsewhere(event) => return None,
             event => format!("{time:>9}  -- {}", words::sentence(event)?),

@@ -206,7 +206,7 @@ pub fn sentence(event: &Event) -> Option<String> {
             let limit = limit.as_str().replace('_', " ");
             format!("limit of {limit} met: {}", clean(detail))
         }
-        Event::Network(traffic) => network(traffic),
+        Event::Network(traffic) => format!("network: {}", network(traffic)),
         Event::GateLost { detail } => format!("gate lost: {}", clean(detail)),
         Event::CommandEnded {
             outcome,
@@ -304,7 +304,7 @@ pub fn network(traffic: &Traffic) -> String {
         }
         Happened::Learned { index } => format!("files may come from it, says {index}"),
     };
-    format!("network: {asked}: {came}")
+    format!("{asked}: {came}")
 }
 
 fn proof(probes: &[ProbeResult]) -> String {
