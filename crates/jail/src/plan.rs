@@ -4,6 +4,7 @@
 //! loop in `execute` does what it says. To know what a sandbox can see, read the list.
 
 mod gate;
+mod kernel;
 mod mounts;
 mod workspace;
 
@@ -12,7 +13,7 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::facts::{HostFacts, Item, MaskType};
+use crate::facts::{HostFacts, Item};
 use crate::identity::{AGENT_ID, Identity};
 
 pub use gate::{GateSpec, TRUST};
@@ -240,7 +241,7 @@ pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     workspace::mount(&mut list, spec, &inside)?;
     mounts::show(&mut list, spec, &inside)?;
     gate::show(&mut list, spec, facts);
-    proc(&mut list, spec, facts);
+    kernel::proc(&mut list, spec, facts);
     list.push(Op::LoopbackUp);
     list.push(Op::Hostname {
         name: spec.hostname.clone().into_bytes(),
@@ -480,48 +481,6 @@ fn tmpfs(list: &mut List, path: &str, mode: u32, size: u64) {
         options: text(&options),
     });
 }
-
-fn proc(list: &mut List, spec: &Spec, facts: &HostFacts) {
-    list.directory("proc", 0o555);
-    list.push(Op::Proc { path: text("proc") });
-    for (name, kind) in &facts.proc_masks {
-        let with = match kind {
-            MaskType::File => own("void"),
-            MaskType::Directory => own("hollow"),
-        };
-        list.push(Op::Mask {
-            path: text(&format!("proc/{name}")),
-            with,
-        });
-    }
-    for (name, value) in SETTINGS {
-        list.push(Op::Setting {
-            path: text(&format!("proc/sys/user/{name}")),
-            value,
-        });
-    }
-    gate::settings(list, spec);
-    list.push(Op::ReadOnly {
-        path: text("proc/sys"),
-    });
-}
-
-/// What is counted for the caller as well is bounded below what the caller has, and no namespace
-/// can be made: a second wall beside the filter.
-const SETTINGS: &[(&str, &str)] = &[
-    ("max_inotify_instances", "64"),
-    ("max_inotify_watches", "32768"),
-    ("max_fanotify_groups", "0"),
-    ("max_fanotify_marks", "0"),
-    ("max_user_namespaces", "0"),
-    ("max_mnt_namespaces", "0"),
-    ("max_pid_namespaces", "0"),
-    ("max_net_namespaces", "0"),
-    ("max_ipc_namespaces", "0"),
-    ("max_uts_namespaces", "0"),
-    ("max_cgroup_namespaces", "0"),
-    ("max_time_namespaces", "0"),
-];
 
 /// The directories above a path, as far as the list does not make them already.
 fn make_parents(list: &mut List, path: &str) {
