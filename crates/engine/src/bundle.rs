@@ -37,6 +37,7 @@ use crate::durable::{self, Existing, Written};
 use crate::error::Error;
 use crate::evidence::Evidence;
 use crate::fail;
+use crate::guard::Guard;
 use crate::home::Home;
 use crate::ids::RunId;
 use crate::journal::JournalFile;
@@ -139,10 +140,11 @@ impl<'a> Packing<'a> {
         patch: &Patch,
         journal: &JournalFile,
         key: &OwnKey,
+        guard: &Guard,
     ) -> Result<(), Error> {
-        let result_json = self.write(RESULT, &result.to_json())?;
+        let result_json = self.write(RESULT, &guard.clean(result.to_json()))?;
         fail::point("run:result");
-        let summary = self.write(SUMMARY, result.summary().as_bytes())?;
+        let summary = self.write(SUMMARY, &guard.clean(result.summary().into_bytes()))?;
         fail::point("run:summary");
         let manifest = Manifest {
             schema: SCHEMA,

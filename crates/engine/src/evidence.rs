@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ringfence_model::gate::Traffic;
 use ringfence_model::journal::{Event, Line};
 use ringfence_model::observed::{
-    Exec, ExecFailed, Exit, Observed, Program, Refused, Version, Write,
+    Exec, ExecFailed, Exit, Observed, Program, Refused, Version, Write, Wrote,
 };
 
 /// Everything that was observed, in order.
@@ -52,9 +52,14 @@ pub struct Ran {
 }
 
 impl Evidence {
-    /// Takes a fact; gives the event that says it in the journal, where one does.
-    pub fn take(&mut self, time_us: i64, observed: Observed) -> Option<Event> {
-        match event(observed) {
+    /// Takes a fact, as `told` tells it; gives the event that says it in the journal, where one does.
+    pub fn take(
+        &mut self,
+        time_us: i64,
+        observed: Observed,
+        told: impl FnOnce(Event) -> Event,
+    ) -> Option<Event> {
+        match event(observed).map(told) {
             Ok(event) => {
                 self.keep(time_us, &event);
                 Some(event)
@@ -103,6 +108,12 @@ impl Evidence {
             Event::GateLost { .. } => self.gate_lost = true,
             _ => {}
         }
+    }
+
+    /// Writes of which cannot be told where they were.
+    pub fn unplaced(&self) -> impl Iterator<Item = &Write> {
+        let writes = self.writes.iter().map(|(_, write)| write);
+        writes.filter(|write| write.what == Wrote::Unplaced)
     }
 
     /// An exec and those that led to it, nearest first.

@@ -23,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::guard::Guard;
 use crate::home::Home;
 use crate::secrets::{self, SecretError};
 
@@ -71,7 +72,7 @@ pub struct Gate {
     trust: Option<PathBuf>,
     /// What the inside needs to know of it.
     env: Vec<(ByteText, ByteText)>,
-    secrets: Vec<SecretValue>,
+    guard: Guard,
 }
 
 /// What the launch of the sandbox needs of its gate.
@@ -94,7 +95,9 @@ impl Gate {
         if policy.network.is_offline() {
             return Ok(None);
         }
-        let (bound, values) = secrets::load(&policy.secrets)?.into_iter().unzip();
+        let secrets = secrets::load(&policy.secrets)?;
+        let guard = Guard::of(&secrets);
+        let (bound, values): (Vec<_>, Vec<_>) = secrets.into_iter().unzip();
         let setup = Setup {
             rules: policy.network.rules.clone(),
             mocks: policy.network.mocks.clone(),
@@ -103,13 +106,14 @@ impl Gate {
             cache: policy.network.cache.then(|| home.artefacts()),
             ..Setup::default()
         };
-        Self::start(program, &setup, values, place).map(Some)
+        Self::start(program, &setup, &values, guard, place).map(Some)
     }
 
     fn start(
         program: &Path,
         setup: &Setup,
-        secrets: Vec<SecretValue>,
+        values: &[SecretValue],
+        guard: Guard,
         place: &Path,
     ) -> Result<(Self, Handover), GateError> {
         let fail = |source: io::Error| GateError::Start {
@@ -145,10 +149,10 @@ impl Gate {
             incoming: Vec::new(),
             trust: setup.looks_inside().then(|| place.join("ca.pem")),
             env: environment(setup),
-            secrets,
+            guard,
         };
         let mut begin = Vec::new();
-        write_setup(&mut begin, setup, &gate.secrets).map_err(GateError::Talk)?;
+        write_setup(&mut begin, setup, values).map_err(GateError::Talk)?;
         let sent = gate.socket.write_all(&begin);
         zeroize::Zeroize::zeroize(&mut begin);
         sent.map_err(GateError::Talk)?;
@@ -192,9 +196,9 @@ impl Gate {
         &self.env
     }
 
-    /// The values that must be nowhere else.
-    pub fn secrets(&self) -> &[SecretValue] {
-        &self.secrets
+    /// Finds the values that must be nowhere else.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
     }
 
     /// To be waited on; readable when there may be a word.

@@ -23,6 +23,7 @@ pub mod files;
 pub mod flags;
 pub mod gate;
 pub mod git;
+pub mod guard;
 pub mod guest;
 pub mod home;
 pub mod ids;

@@ -4,9 +4,14 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ringfence_model::needles::{Needles, Stream as Searched};
 
 use crate::client::Stream;
 use crate::error::Error;
+use crate::guard::Guard;
 
 /// BOUND: what a caller gets of each end of a stream without asking for the file.
 const END_BYTES: usize = 16 * 1024;
@@ -21,6 +26,8 @@ pub struct Spool {
 /// One stream: spooled whole, kept in part.
 #[derive(Debug)]
 pub struct Capture {
+    /// Takes values of secrets out before anything is kept.
+    guard: Option<Searched<Arc<Needles>>>,
     file: Option<File>,
     head: Vec<u8>,
     tail: VecDeque<u8>,
@@ -39,6 +46,7 @@ impl Spool {
     /// Keeps both ends of what comes and nothing else.
     pub fn ends_only() -> Self {
         let capture = || Capture {
+            guard: None,
             file: None,
             head: Vec::new(),
             tail: VecDeque::new(),
@@ -50,11 +58,24 @@ impl Spool {
         }
     }
 
+    /// From now on, nothing is kept that holds the value of a secret.
+    pub fn guarded(mut self, guard: &Guard) -> Self {
+        self.stdout.guard = guard.stream();
+        self.stderr.guard = guard.stream();
+        self
+    }
+
     pub fn write(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
         match stream {
             Stream::Stdout => self.stdout.write(bytes),
             Stream::Stderr => self.stderr.write(bytes),
         }
+    }
+
+    /// Nothing more comes: what was held back, because it might have been the beginning of a
+    /// secret, is kept now.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.stdout.end().and(self.stderr.end())
     }
 
     pub fn stream(&self, stream: Stream) -> &Capture {
@@ -76,6 +97,7 @@ impl Capture {
             source,
         })?;
         Ok(Self {
+            guard: None,
             file: Some(file),
             head: Vec::new(),
             tail: VecDeque::new(),
@@ -84,6 +106,23 @@ impl Capture {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.guard {
+            None => self.keep(bytes),
+            Some(guard) => {
+                let searched = guard.piece(Bytes::copy_from_slice(bytes));
+                self.keep(&searched)
+            }
+        }
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        match self.guard.take() {
+            None => Ok(()),
+            Some(mut guard) => self.keep(&guard.end()),
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Some(file) = &mut self.file {
             file.write_all(bytes)?;
         }

@@ -23,7 +23,7 @@ use ringfence_jail::plan::Spec;
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{Backend, PATCH};
 use ringfence_model::changes::ChangeSet;
-use ringfence_model::journal::Event;
+use ringfence_model::journal::{Event, measured};
 use ringfence_model::limits::{Grade, Limits};
 use ringfence_model::observed::Observed;
 use ringfence_model::outcome::{Outcome, RunStatus};
@@ -38,6 +38,7 @@ use crate::error::Error;
 use crate::evidence::Evidence;
 use crate::fail;
 use crate::gate::{Gate, Handover};
+use crate::guard::Guard;
 use crate::home::Home;
 use crate::ids::RunId;
 use crate::journal::{JournalError, JournalFile};
@@ -84,7 +85,7 @@ pub fn run(
 
     store.insert_run(&lock, &new_run(request, &folder))?;
     steps.begin("base", console)?;
-    let workspace = Workspace::create(home, id, folder, &request.view)?;
+    let workspace = Workspace::create(home, id, folder, &request.view, &request.policy.files)?;
     let packing = Packing::begin(home, id)?;
     make_directory(&home.log(id))?;
     let mut journal = packing.journal()?;
@@ -128,7 +129,8 @@ pub fn run(
     let seeking = workspace.seek_identity()?;
     store.start_run(id, now_us())?;
     let reserve = Reserve::make(home, id, &request.limits);
-    let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?;
+    let guard = gate.as_ref().map(Gate::guard).cloned().unwrap_or_default();
+    let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?.guarded(&guard);
     let mut disk = DiskWatch::new(&workspace.upper(), &request.limits)?;
     let given = gate.as_ref().map(Gate::environment).unwrap_or_default();
     let env = request.environment(given);
@@ -136,6 +138,7 @@ pub fn run(
     let mut recorder = Recorder {
         journal: &mut journal,
         evidence: Evidence::default(),
+        guard: &guard,
     };
     let records = Records {
         spool: &mut spool,
@@ -152,6 +155,8 @@ pub fn run(
         console,
     )?;
     drop(reserve);
+    // A full disk was told of already.
+    let _ = spool.end();
     let claimed = claim::read(sandbox.client(), &env, &mut recorder)?;
     for traffic in gate.map(Gate::end).unwrap_or_default() {
         recorder.network(Event::Network(traffic))?;
@@ -176,7 +181,8 @@ pub fn run(
     drop(sandbox);
 
     steps.begin("seal", console)?;
-    let (sources, set) = workspace.changes()?;
+    let (sources, mut set) = workspace.changes()?;
+    guard.hold_back(&sources, &mut set);
     fail::point("run:changed");
     let (patch, attribution) = packing.patch(&sources, &set, &evidence)?;
     fail::point("run:rendered");
@@ -249,7 +255,7 @@ pub fn run(
         tree,
         backend,
     };
-    packing.finish(&result, facts, &patch, &journal, &key)?;
+    packing.finish(&result, facts, &patch, &journal, &key, &guard)?;
 
     steps.begin("hold", console)?;
     review::note(store, &workspace, &evidence)?;
@@ -265,12 +271,14 @@ pub fn run(
 struct Recorder<'a> {
     journal: &'a mut JournalFile,
     evidence: Evidence,
+    guard: &'a Guard,
 }
 
 impl Witness for Recorder<'_> {
     fn observed(&mut self, observed: Observed) -> Result<(), JournalError> {
         let time_us = now_us();
-        match self.evidence.take(time_us, observed) {
+        let told = |event| self.guard.event(event);
+        match self.evidence.take(time_us, observed, told) {
             Some(event) => self.journal.append_observed(time_us, event),
             None => Ok(()),
         }
@@ -278,6 +286,7 @@ impl Witness for Recorder<'_> {
 
     fn network(&mut self, event: Event) -> Result<(), JournalError> {
         let time_us = now_us();
+        let event = self.guard.event(event);
         self.evidence.keep(time_us, &event);
         self.journal.append_observed(time_us, event)
     }
@@ -296,7 +305,10 @@ fn new_run(request: &RunRequest, folder: &Folder) -> NewRun {
         argv: request.argv.clone(),
         created_us: now_us(),
         driver: Driver::current(),
-        detail: serde_json::Map::from_iter([("view".to_owned(), json!(request.view))]),
+        detail: serde_json::Map::from_iter([
+            ("view".to_owned(), json!(request.view)),
+            ("files".to_owned(), json!(request.policy.files)),
+        ]),
     }
 }
 
@@ -348,12 +360,15 @@ fn exec(
 }
 
 fn exit_event(attended: &Attended) -> Event {
+    let (cpu_ms, peak_bytes) = measured(attended.cpu_ms, attended.peak_bytes);
     Event::CommandEnded {
         outcome: attended.outcome,
         code: attended.code,
         signal: attended.signal,
         duration_ms: attended.duration_ms,
         leftovers: attended.leftovers.len() as u64,
+        cpu_ms,
+        peak_bytes,
     }
 }
 

@@ -170,9 +170,9 @@ impl Work {
             path: path.into(),
             what,
         });
-        self.asked.take(0, write.clone());
+        self.asked.take(0, write.clone(), std::convert::identity);
         if result.is_ok() {
-            self.done.take(0, write);
+            self.done.take(0, write, std::convert::identity);
         }
         self.now += 1;
         result.is_ok()
@@ -194,8 +194,8 @@ impl Work {
                     exec: last,
                     content: content.into(),
                 });
-                self.asked.take(0, version.clone());
-                self.done.take(0, version);
+                self.asked.take(0, version.clone(), std::convert::identity);
+                self.done.take(0, version, std::convert::identity);
             }
         }
         let opened = fs::OpenOptions::new().append(true).create(true).open(&real);
@@ -482,7 +482,7 @@ fn a_write_that_was_dropped_is_missed() {
             let mut evidence = Evidence::default();
             for (at, (_, write)) in work.done.writes.iter().enumerate() {
                 if at != dropped {
-                    evidence.take(0, Observed::Write(write.clone()));
+                    evidence.take(0, Observed::Write(write.clone()), std::convert::identity);
                 }
             }
             let (found, _) = attribute(&scene, &set, &evidence);

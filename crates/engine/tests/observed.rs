@@ -8,6 +8,8 @@ mod again;
 #[path = "protocol/bench.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod bench;
+#[path = "observed/evasions.rs"]
+mod evasions;
 #[path = "observed/execs.rs"]
 mod execs;
 #[path = "observed/hostile.rs"]
@@ -27,7 +29,7 @@ impl Bench {
         let mut evidence = Evidence::default();
         for message in self.take_seen() {
             if let Message::Notice(_, Notice::Observed(observed)) = message {
-                evidence.take(0, observed);
+                evidence.take(0, observed, std::convert::identity);
             }
         }
         let said = [done.stdout, done.stderr].concat();

@@ -3,6 +3,8 @@
 //! `cargo bench -p ringfence-gate --bench gate [-- opaque|latency|decisions]`; needs root for a
 //! network of its own.
 
+#![allow(clippy::print_stdout, reason = "figures are what it is for")]
+
 #[path = "../tests/support/kit.rs"]
 #[allow(dead_code, reason = "each program uses its own part")]
 mod kit;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_model::gate::{GATE_ADDRESS, NAME_PORT, SocketKind, Via, Want};
+use ringfence_model::gate::{GATE_ADDRESS, Happened, NAME_PORT, SocketKind, Via, Want};
 use ringfence_model::host::Host;
 use ringfence_model::policy::network::Reason;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,6 +29,9 @@ const MAX_AT_ONCE: usize = 64;
 /// BOUND: how long a client over TCP may think.
 const THINK_TIME: Duration = Duration::from_secs(30);
 
+/// How long to wait when the socket has an error.
+const RETRY_TIME: Duration = Duration::from_millis(50);
+
 /// Where the service answers over UDP.
 pub(crate) async fn datagrams(gate: &Gate) -> io::Result<UdpSocket> {
     let want = Want {
@@ -46,7 +49,7 @@ pub(crate) async fn serve_datagrams(gate: Rc<Gate>, socket: UdpSocket) {
     loop {
         let mut message = vec![0; MAX_QUESTION];
         let Ok((length, from)) = socket.recv_from(&mut message).await else {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(RETRY_TIME).await;
             continue;
         };
         let Ok(turn) = turns.clone().acquire_owned().await else {
@@ -140,7 +143,14 @@ async fn answer(gate: &Rc<Gate>, message: &[u8]) -> Option<Vec<u8>> {
     }
     Some(match Names::address_of(gate, &host).await {
         Ok(address) => question.answer(Some(Record::Address(address.into()))),
-        Err(error) => question.refusal(Code::Failed, &error.to_string()),
+        Err(error) => {
+            let detail = format!("`{host}` got no address inside: {error}");
+            let failed = Happened::Failed {
+                detail: detail.clone(),
+            };
+            gate.tell(flow_of(gate, host).traffic(None, failed)).await;
+            question.refusal(Code::Failed, &detail)
+        }
     })
 }
 
@@ -170,10 +180,8 @@ fn name_behind(gate: &Gate, host: &Host) -> Option<String> {
 async fn deny(gate: &Rc<Gate>, host: Host) -> Denial {
     // A name has no port; what would allow the web is what is told.
     let flow = Flow {
-        gate: gate.clone(),
-        via: Via::Name,
-        host,
         port: 443,
+        ..flow_of(gate, host)
     };
     let denial = match flow.connection() {
         Err(denial) => denial,
@@ -184,6 +192,15 @@ async fn deny(gate: &Rc<Gate>, host: Host) -> Denial {
     traffic.port = 0;
     gate.tell(traffic).await;
     denial
+}
+
+fn flow_of(gate: &Rc<Gate>, host: Host) -> Flow {
+    Flow {
+        gate: gate.clone(),
+        via: Via::Name,
+        host,
+        port: 0,
+    }
 }
 
 async fn malformed(gate: &Gate, name: Vec<u8>, why: &str) {

@@ -49,10 +49,10 @@ pub(crate) async fn serve(flow: Flow, client: Prefixed) {
         Doing::Opaque(rule.protocol),
     );
     match (rule.protocol, flow.via) {
-        (Protocol::Tcp, _) => any_bytes(flow, client, &rule, &held).await,
+        (Protocol::Tcp, _) => any_bytes(flow, client, &rule, held).await,
         // Nothing is dialled before it is known that it is the rule's business.
-        (Protocol::Web, Via::Direct) => web_direct(flow, client, &rule, &held).await,
-        (Protocol::Web, _) => web_proxied(flow, client, &rule, &held).await,
+        (Protocol::Web, Via::Direct) => web_direct(flow, client, &rule, held).await,
+        (Protocol::Web, _) => web_proxied(flow, client, &rule, held).await,
     }
 }
 
@@ -68,34 +68,38 @@ async fn look_inside(flow: Flow, mut client: Prefixed, rule: &NetworkRule) {
     inspect::web(flow, client, kind).await;
 }
 
-async fn any_bytes(flow: Flow, mut client: Prefixed, rule: &NetworkRule, held: &Held) {
-    let Some((meter, host, address)) = reach(&flow, &mut client, rule, Stage::Asked).await else {
+async fn any_bytes(flow: Flow, mut client: Prefixed, rule: &NetworkRule, held: Held) {
+    let Some((meter, host, address)) = reach(&flow, &mut client, rule, &held, Stage::Asked).await
+    else {
         return;
     };
     if accept(&flow, &mut client).await.is_ok() {
-        pass(&flow, client, host, address, rule, &meter, held).await;
+        pass(&flow, client, host, address, rule, &meter, &held).await;
     }
 }
 
-async fn web_direct(flow: Flow, mut client: Prefixed, rule: &NetworkRule, held: &Held) {
+async fn web_direct(flow: Flow, mut client: Prefixed, rule: &NetworkRule, held: Held) {
     match first_bytes(&flow, &mut client, rule).await {
         Err(Refused) => {}
-        Ok(First::Request) => inspect::web(flow, client, Kind::Plain).await,
+        Ok(First::Request) => {
+            drop(held);
+            inspect::web(flow, client, Kind::Plain).await;
+        }
         Ok(First::Tls(_)) => {
-            let reached = reach(&flow, &mut client, rule, Stage::Hello).await;
+            let reached = reach(&flow, &mut client, rule, &held, Stage::Hello).await;
             if let Some((meter, host, address)) = reached {
-                pass(&flow, client, host, address, rule, &meter, held).await;
+                pass(&flow, client, host, address, rule, &meter, &held).await;
             }
         }
     }
 }
 
-async fn web_proxied(flow: Flow, mut client: Prefixed, rule: &NetworkRule, held: &Held) {
+async fn web_proxied(flow: Flow, mut client: Prefixed, rule: &NetworkRule, held: Held) {
     // Dialled first, so that a host that is not there is told in the words of the proxy. Requests
     // in the clear are dialled for one by one, later.
     let mut reached = None;
     if flow.port != 80 {
-        reached = reach(&flow, &mut client, rule, Stage::Asked).await;
+        reached = reach(&flow, &mut client, rule, &held, Stage::Asked).await;
         if reached.is_none() {
             return;
         }
@@ -106,15 +110,15 @@ async fn web_proxied(flow: Flow, mut client: Prefixed, rule: &NetworkRule, held:
     match first_bytes(&flow, &mut client, rule).await {
         Err(Refused) => {}
         Ok(First::Request) => {
-            drop(reached);
+            drop((reached, held));
             inspect::web(flow, client, Kind::Plain).await;
         }
         Ok(First::Tls(_)) => {
             if reached.is_none() {
-                reached = reach(&flow, &mut client, rule, Stage::Hello).await;
+                reached = reach(&flow, &mut client, rule, &held, Stage::Hello).await;
             }
             if let Some((meter, host, address)) = reached {
-                pass(&flow, client, host, address, rule, &meter, held).await;
+                pass(&flow, client, host, address, rule, &meter, &held).await;
             }
         }
     }
@@ -182,6 +186,7 @@ async fn reach(
     flow: &Flow,
     client: &mut Prefixed,
     rule: &NetworkRule,
+    held: &Held,
     stage: Stage,
 ) -> Option<(Meter, TcpStream, IpAddr)> {
     let meter = match flow.gate.budgets.begin(rule) {
@@ -193,7 +198,16 @@ async fn reach(
             return None;
         }
     };
-    match flow.gate.dial(&flow.host, flow.port, rule).await {
+    let dialled = tokio::select! {
+        dialled = flow.gate.dial(&flow.host, flow.port, rule) => dialled,
+        () = held.revoked() => {
+            let denial = revoked(flow);
+            flow.gate.tell(denial.traffic(flow)).await;
+            say_no(flow, client, &denial, stage).await;
+            return None;
+        }
+    };
+    match dialled {
         Ok((host, address)) => Some((meter, host, address)),
         Err(error) => {
             let mut traffic = flow.traffic(Some(rule), error.happened());
@@ -218,6 +232,14 @@ fn used_up(rule: &NetworkRule, up: UsedUp) -> Denial {
     }
 }
 
+/// Why rules that changed closed it.
+fn revoked(flow: &Flow) -> Denial {
+    match flow.connection() {
+        Err(denial) => denial,
+        Ok(_) => Denial::plain(Reason::Rule, "the rules changed while it was open"),
+    }
+}
+
 async fn pass(
     flow: &Flow,
     client: Prefixed,
@@ -235,10 +257,7 @@ async fn pass(
     let denial = match passed.end {
         End::Done | End::Broken | End::Idle => return,
         End::UsedUp(up) => used_up(rule, up),
-        End::Revoked => match flow.connection() {
-            Err(denial) => denial,
-            Ok(_) => Denial::plain(Reason::Rule, "the rules changed while it was open"),
-        },
+        End::Revoked => revoked(flow),
     };
     flow.gate.tell(denial.traffic(flow)).await;
 }

@@ -7,12 +7,15 @@ use std::time::Duration;
 use ringfence_model::gate::Happened;
 use ringfence_model::host::{Host, HostPattern, plain_address};
 use ringfence_model::policy::network::{NetworkRule, Reason};
+use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
 use crate::state::{Denial, Gate};
 
 /// BOUND: how long one address may take to answer.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// How long nothing is said before the other side is asked whether it is there.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(60);
 /// BOUND: addresses of a host that are tried.
 const MAX_TRIED: usize = 4;
 
@@ -129,5 +132,8 @@ async fn connect(address: SocketAddr) -> Result<(TcpStream, IpAddr), DialError> 
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(|source| DialError::Connect { address, source })?;
     stream.set_nodelay(true).ok();
+    // A host that went away without a word is noticed, however long nothing is said.
+    sockopt::set_socket_keepalive(&stream, true).ok();
+    sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE_AFTER).ok();
     Ok((stream, address.ip()))
 }

@@ -41,6 +41,7 @@ mod socks;
 mod start;
 mod state;
 mod tunnel;
+mod wall;
 mod words;
 
 pub use start::{run, serve};

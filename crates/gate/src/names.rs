@@ -145,11 +145,19 @@ impl Names {
 async fn listen_for(gate: &Rc<Gate>, host: &Host, name: &Rc<Name>) -> io::Result<()> {
     let _turn = name.turn.lock().await;
     let ports = gate.rules().ports(host);
+    let mut failed = None;
     for port in ports.into_iter().take(MAX_PORTS) {
         if name.listeners.borrow().contains_key(&port) {
             continue;
         }
-        let listener = listen::listener(gate, name.address, port).await?;
+        let listener = match listen::listener(gate, name.address, port).await {
+            Ok(listener) => listener,
+            // Something inside may have taken the port; the others are still good.
+            Err(error) => {
+                failed = Some(error);
+                continue;
+            }
+        };
         let serve = {
             let (gate, host, name) = (gate.clone(), host.clone(), name.clone());
             move |stream| {
@@ -171,5 +179,8 @@ async fn listen_for(gate: &Rc<Gate>, host: &Host, name: &Rc<Name>) -> io::Result
     // Rules may have changed while the guest was asked.
     let ports = gate.rules().ports(host);
     name.close(|port| ports.contains(&port));
-    Ok(())
+    match failed {
+        Some(error) if name.listeners.borrow().is_empty() => Err(error),
+        _ => Ok(()),
+    }
 }

@@ -6,7 +6,7 @@ use ringfence_model::gate::Via;
 use ringfence_model::policy::network::Reason;
 use tokio::net::TcpStream;
 
-use crate::head::{self, HeadError, Place, RequestHead, Scheme, Target};
+use crate::head::{self, Framing, HeadError, Place, RequestHead, Scheme, Target};
 use crate::inspect::{self, Kind};
 use crate::prefixed::Prefixed;
 use crate::state::{Denial, Flow, Gate};
@@ -23,6 +23,8 @@ pub(crate) enum Asked {
 pub(crate) fn read(head: &[u8]) -> Result<Asked, HeadError> {
     let head = RequestHead::parse(head)?;
     match head.target {
+        // What follows belongs to the host; a body would belong to the proxy.
+        Target::Place(_) if head.framing != Framing::None => Err(HeadError::Length),
         Target::Place(place) if place.port.is_some() => Ok(Asked::Connect(place)),
         Target::Url {
             scheme: Scheme::Http,

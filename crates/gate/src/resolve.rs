@@ -144,3 +144,119 @@ async fn ask_stream(
     stream.read_exact(&mut message).await?;
     dns::read_answer(&message, id, name, kind).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name server that answers by this function: what it gets, what it sends.
+    async fn server(answer: fn(&[u8]) -> Vec<Vec<u8>>) -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut message = [0; 512];
+            while let Ok((length, from)) = socket.recv_from(&mut message).await {
+                for answer in answer(&message[..length]) {
+                    socket.send_to(&answer, from).await.unwrap();
+                }
+            }
+        });
+        address
+    }
+
+    fn with_address(question: &[u8], last: u8) -> Vec<u8> {
+        let mut answer = question.to_vec();
+        answer[2] |= 0x80;
+        if answer[answer.len() - 3] == dns::A as u8 {
+            answer[7] = 1;
+            answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 10, 0, 0, last]);
+        }
+        answer
+    }
+
+    #[tokio::test]
+    async fn only_the_answer_to_the_question_is_taken() {
+        // HOSTILE: another number, another name, no answer at all; and then the real one.
+        let address = server(|question| {
+            let mut number = with_address(question, 66);
+            number[0] ^= 1;
+            let mut name = with_address(question, 66);
+            name[13] ^= 1;
+            vec![number, name, vec![0; 3], with_address(question, 1)]
+        });
+        let resolver = Resolver::new(&[address.await]);
+        let found = resolver.resolve("a.test").await.unwrap();
+        assert_eq!(found, [IpAddr::from([10, 0, 0, 1])]);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_asked_for_over_tcp() {
+        let address = server(|question| {
+            let mut cut = with_address(question, 66);
+            cut[2] |= 2;
+            vec![cut]
+        })
+        .await;
+        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let length = stream.read_u16().await.unwrap();
+                let mut question = vec![0; usize::from(length)];
+                stream.read_exact(&mut question).await.unwrap();
+                let answer = with_address(&question, 2);
+                stream.write_u16(answer.len() as u16).await.unwrap();
+                stream.write_all(&answer).await.unwrap();
+            }
+        });
+        let found = Resolver::new(&[address]).resolve("a.test").await.unwrap();
+        assert_eq!(found, [IpAddr::from([10, 0, 0, 2])]);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_there_is_not_asked_for_twice() {
+        let nobody = server(|question| {
+            let mut answer = question.to_vec();
+            answer[2] |= 0x80;
+            answer[3] = 3;
+            vec![answer]
+        });
+        let other = server(|question| vec![with_address(question, 3)]);
+        let failing = server(|question| {
+            let mut answer = question.to_vec();
+            answer[2] |= 0x80;
+            answer[3] = 2;
+            vec![answer]
+        });
+        let (nobody, other, failing) = (nobody.await, other.await, failing.await);
+        let resolver = Resolver::new(&[nobody, other]);
+        let error = resolver.resolve("a.test").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        // A server that fails has another after it.
+        let found = Resolver::new(&[failing, other]).resolve("a.test").await;
+        assert_eq!(found.unwrap(), [IpAddr::from([10, 0, 0, 3])]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_name_server_is_not_waited_for() {
+        let dead = server(|_| Vec::new()).await;
+        let began = Instant::now();
+        let error = Resolver::new(&[dead, dead])
+            .resolve("a.test")
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() <= RESOLVE_TIME + Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_below_wildcards_have_a_minute() {
+        let resolver = Resolver::new(&[]);
+        for number in 0..MAX_NEW_NAMES {
+            assert!(resolver.may_ask(&format!("{number}.test")));
+        }
+        assert!(!resolver.may_ask("one-more.test"));
+        assert!(resolver.may_ask("0.test"));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(resolver.may_ask("one-more.test"));
+    }
+}

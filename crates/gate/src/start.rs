@@ -3,19 +3,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr,
-};
 use ringfence_model::gate::{
     GATE_ADDRESS, MAX_LINE, NAME_PORT, Order, PROXY_PORT, SOCKS_PORT, SecretValue, Setup, Word,
     read_setup,
 };
-use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::{LocalSet, spawn_local};
@@ -24,24 +18,14 @@ use crate::guest::Guest;
 use crate::listen::{accept, listener};
 use crate::names::Names;
 use crate::state::Gate;
-use crate::{ask, proxy, socks, words};
+use crate::{ask, proxy, socks, wall, words};
 
 /// BOUND: how long connections have to end when the gate does.
 const END_TIME: Duration = Duration::from_secs(2);
 
 /// The hidden subcommand: standard input is the engine, standard output the guest.
 pub fn run() -> io::Result<()> {
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let none = Rlimit {
-        current: Some(0),
-        maximum: Some(0),
-    };
-    rustix::process::setrlimit(Resource::Core, none)?;
-    // Each connection is up to six descriptors.
-    let mut files = rustix::process::getrlimit(Resource::Nofile);
-    files.current = files.maximum;
-    rustix::process::setrlimit(Resource::Nofile, files)?;
-
+    wall::hide()?;
     let engine = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let guest = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
     let nothing = std::fs::File::options()
@@ -53,7 +37,7 @@ pub fn run() -> io::Result<()> {
 
     let mut engine = UnixStream::from(engine);
     let (setup, values) = read_setup(&mut engine)?;
-    lock(setup.cache.as_deref())?;
+    wall::raise(&setup)?;
     go_on(engine, guest, setup, values)
 }
 
@@ -61,29 +45,6 @@ pub fn run() -> io::Result<()> {
 pub fn serve(mut engine: UnixStream, guest: OwnedFd) -> io::Result<()> {
     let (setup, values) = read_setup(&mut engine)?;
     go_on(engine, guest, setup, values)
-}
-
-/// Gives up what a gate never does: to write files but those of its cache, and to execute.
-fn lock(cache: Option<&Path>) -> io::Result<()> {
-    let abi = ABI::V5;
-    let apply = || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let mut ruleset = Ruleset::default()
-            // A kernel without it has a gate that is less bound; the sandbox is not.
-            .set_compatibility(CompatLevel::BestEffort)
-            .handle_access(AccessFs::from_all(abi))?
-            .create()?
-            .add_rule(PathBeneath::new(
-                PathFd::new("/")?,
-                AccessFs::ReadFile | AccessFs::ReadDir,
-            ))?;
-        if let Some(cache) = cache {
-            let all = AccessFs::from_all(abi) & !AccessFs::Execute;
-            ruleset = ruleset.add_rule(PathBeneath::new(PathFd::new(cache)?, all))?;
-        }
-        ruleset.restrict_self()?;
-        Ok(())
-    };
-    apply().map_err(io::Error::other)
 }
 
 fn go_on(
@@ -120,9 +81,13 @@ async fn drive(
     });
     let authority = gate.inspect.authority();
     gate.words.say(Word::Ready { authority }).await;
-    let listening = spawn_local(listen(gate.clone()));
+    let mut listening = spawn_local(listen(gate.clone()));
 
-    let ended = obey(&gate, orders).await;
+    let ended = tokio::select! {
+        ended = obey(&gate, orders) => ended,
+        // Without its sockets a gate is none; the engine sees that it went.
+        Ok(Err(error)) = &mut listening => Err(error),
+    };
     listening.abort();
     gate.open.close_all();
     tokio::time::timeout(END_TIME, gate.open.emptied())
@@ -138,26 +103,20 @@ async fn drive(
 }
 
 /// Answers inside, as soon as there is a guest.
-async fn listen(gate: Rc<Gate>) {
-    // A guest that gives no sockets has a sandbox without a network; the engine sees that nothing
-    // listens.
-    if let Ok(own) = sockets(&gate).await {
-        gate.words.say(Word::Listening).await;
-        let [names, proxy, socks] = own.streams;
-        let ask = |stream| ask::serve_stream(gate.clone(), stream);
-        tokio::join!(
-            ask::serve_datagrams(gate.clone(), own.datagrams),
-            accept(gate.clone(), names, ask),
-            accept(gate.clone(), proxy, |stream| proxy::serve(
-                gate.clone(),
-                stream
-            )),
-            accept(gate.clone(), socks, |stream| socks::serve(
-                gate.clone(),
-                stream
-            )),
-        );
-    }
+async fn listen(gate: Rc<Gate>) -> io::Result<()> {
+    let Sockets { datagrams, streams } = sockets(&gate).await?;
+    gate.words.say(Word::Listening).await;
+    let [names, proxy, socks] = streams;
+    let serve_names = |stream| ask::serve_stream(gate.clone(), stream);
+    let serve_proxy = |stream| proxy::serve(gate.clone(), stream);
+    let serve_socks = |stream| socks::serve(gate.clone(), stream);
+    tokio::join!(
+        ask::serve_datagrams(gate.clone(), datagrams),
+        accept(gate.clone(), names, serve_names),
+        accept(gate.clone(), proxy, serve_proxy),
+        accept(gate.clone(), socks, serve_socks),
+    );
+    Ok(())
 }
 
 struct Sockets {

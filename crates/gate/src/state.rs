@@ -200,13 +200,21 @@ impl Flow {
         Rules::line_for(&self.host, self.port, protocol)
     }
 
+    /// What is likely spoken where no rule says it: at ports of the web, the web.
+    fn likely(&self) -> Protocol {
+        match WEB_PORTS.contains(&self.port) || self.via == Via::Name {
+            true => Protocol::Web,
+            false => Protocol::Tcp,
+        }
+    }
+
     /// What is said of this, by a rule or by none.
     pub(crate) fn traffic(&self, rule: Option<&NetworkRule>, result: Happened) -> Traffic {
         Traffic {
             via: self.via,
             host: ByteText(self.host.to_string().into_bytes()),
             port: self.port,
-            protocol: rule.map_or(Protocol::Web, |rule| rule.protocol),
+            protocol: rule.map_or(self.likely(), |rule| rule.protocol),
             method: None,
             path: None,
             address: None,
@@ -247,15 +255,10 @@ impl Denial {
             (Reason::Port, None) => format!("no rule allows port {port} of `{host}`"),
             (_, None) => format!("no rule allows `{host}`"),
         };
-        // Ports that are not the web's own are asked for by name of the protocol.
-        let protocol = match WEB_PORTS.contains(&port) || flow.via == Via::Name {
-            true => Protocol::Web,
-            false => Protocol::Tcp,
-        };
         Self {
             reason,
             detail,
-            allow: rule.is_none().then(|| flow.line(protocol)),
+            allow: rule.is_none().then(|| flow.line(flow.likely())),
             rule: rule.cloned().map(Box::new),
         }
     }

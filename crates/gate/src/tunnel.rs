@@ -114,11 +114,13 @@ pub(crate) async fn pass(client: Prefixed, host: TcpStream, meter: &Meter, held:
         tokio::try_join!(upward, down.run()).map(|_| ())
     };
     let end = tokio::select! {
+        // What was revoked before it began does not begin.
+        biased;
+        () = held.revoked() => End::Revoked,
         result = both => match result {
             Ok(()) => End::Done,
             Err(end) => end,
         },
-        () = held.revoked() => End::Revoked,
         up = meter.over() => End::UsedUp(up),
         () = activity.idle() => End::Idle,
     };

@@ -43,25 +43,37 @@ impl Words {
         self.queue.send(word).await.ok();
     }
 
+    /// Who stops waiting for this has said nothing.
     pub(crate) async fn tell(&self, traffic: Traffic) {
-        if matches!(traffic.result, Happened::Denied { .. }) && self.count(&traffic) {
+        if !matches!(traffic.result, Happened::Denied { .. }) {
+            return self.say(Word::Seen(traffic)).await;
+        }
+        let key = format!("{traffic:?}");
+        if self.count(&key) {
             return;
         }
-        self.say(Word::Seen(traffic)).await;
-    }
-
-    /// Whether this was said a moment ago; then it is counted instead.
-    fn count(&self, traffic: &Traffic) -> bool {
-        let key = format!("{traffic:?}");
-        let mut counted = self.counted.borrow_mut();
-        if let Some((_, times)) = counted.get_mut(&key) {
-            *times += 1;
-            return true;
+        let Ok(place) = self.queue.reserve().await else {
+            return;
+        };
+        // Another may have said it meanwhile.
+        if self.count(&key) {
+            return;
         }
+        let mut counted = self.counted.borrow_mut();
         if counted.len() < MAX_COUNTED {
             counted.insert(key, (traffic.clone(), 0));
         }
-        false
+        place.send(Word::Seen(traffic));
+    }
+
+    /// Whether this was said a moment ago; then it is counted instead.
+    fn count(&self, key: &str) -> bool {
+        let mut counted = self.counted.borrow_mut();
+        let Some((_, times)) = counted.get_mut(key) else {
+            return false;
+        };
+        *times += 1;
+        true
     }
 
     /// Says what was counted, again and again.
@@ -72,13 +84,23 @@ impl Words {
         }
     }
 
-    /// Says what was counted.
+    /// Says what was counted. Who stops this in the middle loses nothing.
     pub(crate) async fn say_counted(&self) {
-        let counted = std::mem::take(&mut *self.counted.borrow_mut());
-        for (mut traffic, times) in counted.into_values() {
+        let keys: Vec<String> = self.counted.borrow().keys().cloned().collect();
+        for key in keys {
+            let Some((mut traffic, times)) = self.counted.borrow().get(&key).cloned() else {
+                continue;
+            };
             if times > 0 {
                 traffic.times = times;
                 self.say(Word::Seen(traffic)).await;
+            }
+            let mut counted = self.counted.borrow_mut();
+            if let Some((_, since)) = counted.get_mut(&key) {
+                *since -= times;
+                if *since == 0 {
+                    counted.remove(&key);
+                }
             }
         }
     }
@@ -96,5 +118,78 @@ impl Queue {
             }
         }
         engine.flush().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_model::ByteText;
+    use ringfence_model::gate::Via;
+    use ringfence_model::policy::network::{Protocol, Reason};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::state::Denial;
+
+    fn denial(host: &str) -> Traffic {
+        Denial::plain(Reason::Host, "no").of_unread(Via::Name, host.as_bytes())
+    }
+
+    fn passage(host: &str) -> Traffic {
+        Traffic {
+            host: ByteText(host.as_bytes().to_vec()),
+            protocol: Protocol::Tcp,
+            result: Happened::Failed {
+                detail: String::new(),
+            },
+            ..denial(host)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_speaks_waits_for_an_engine_that_does_not_read() {
+        let (words, mut queue) = queue();
+        for _ in 0..MAX_WAITING {
+            words.tell(passage("a")).await;
+        }
+        let hour = Duration::from_secs(3600);
+        assert!(timeout(hour, words.tell(passage("b"))).await.is_err());
+        assert!(timeout(hour, words.tell(denial("c"))).await.is_err());
+        queue.0.recv().await.unwrap();
+        // It was not said, so it is not taken for said.
+        assert!(timeout(hour, words.tell(denial("c"))).await.is_ok());
+        assert_eq!(queue.0.len(), MAX_WAITING);
+        // What is only counted needs no place.
+        assert!(timeout(hour, words.tell(denial("c"))).await.is_ok());
+        assert!(timeout(hour, words.tell(denial("d"))).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_same_denial_is_counted_and_another_is_said() {
+        let (words, queue) = queue();
+        for host in ["a", "a", "b", "a"] {
+            words.tell(denial(host)).await;
+        }
+        // What is no denial is said each time.
+        words.tell(passage("a")).await;
+        words.tell(passage("a")).await;
+        words.say_counted().await;
+        // It was said, and nothing is left of it.
+        words.say_counted().await;
+        words.tell(denial("a")).await;
+        words.say(Word::Ended).await;
+        let mut bytes = Vec::new();
+        queue.write_to(&mut bytes).await.unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let said: Vec<(String, u64)> = text
+            .lines()
+            .filter_map(|line| match serde_json::from_str(line).unwrap() {
+                Word::Seen(traffic) => Some(traffic),
+                _ => None,
+            })
+            .map(|traffic| (String::from_utf8(traffic.host.0).unwrap(), traffic.times))
+            .collect();
+        let expected = [("a", 1), ("b", 1), ("a", 1), ("a", 1), ("a", 2), ("a", 1)];
+        assert_eq!(said, expected.map(|(host, times)| (host.to_owned(), times)));
     }
 }

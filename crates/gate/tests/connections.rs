@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod kit;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown};
 
 use kit::{
@@ -293,4 +293,41 @@ fn a_host_that_is_down_is_a_failure_and_not_a_denial() {
     // Internal error, in the words of TLS.
     let answer = talk(&gate, "down.test", 2, &hello(Some("down.test")));
     assert_eq!(answer, [21, 3, 3, 0, 2, 2, 80]);
+}
+
+#[test]
+fn requests_in_the_clear_are_read_whichever_way_they_come() {
+    let port = kit::server(|mut stream| {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {
+            head.push(byte[0]);
+        }
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n";
+        stream.write_all(answer).ok();
+    });
+    let world = World::new(&[("web.test", &["127.0.0.1"])]);
+    let Some(gate) = Gate::start(&setup(rules(&[&format!("web.test:{port}")]), &world)) else {
+        return;
+    };
+    if !has_curl() {
+        return;
+    }
+    // net-026: what is spoken at a port is seen, not guessed from its number.
+    let url = format!("http://web.test:{port}/");
+    for (ways, via) in [
+        (&[][..], Via::Direct),
+        (&["-x", "http://127.64.0.1:3128"], Via::Proxy),
+        (&["-p", "-x", "http://127.64.0.1:3128"], Via::Proxy),
+        (&["-x", "socks5h://127.64.0.1:1080"], Via::Socks),
+    ] {
+        let (exit, text) = gate.curl(&[ways, &[&url]].concat());
+        assert_eq!((exit, text.as_str()), (0, "hello\n"), "{ways:?}");
+        let seen = gate.seen(|traffic| allowed(traffic).is_some());
+        assert_eq!((seen.via, seen.method.as_deref()), (via, Some("GET")));
+        // net-023: the name inside is the name outside.
+        let other = ["-f", "-H", "Host: evil.test", &url];
+        let (exit, text) = gate.curl(&[ways, &other].concat());
+        assert_eq!(exit, 22, "{ways:?}: {text}");
+    }
 }

@@ -199,3 +199,55 @@ fn the_same_denial_is_said_once_and_then_counted() {
     assert_eq!(times, 50);
     assert!(all.len() < 50, "{} words", all.len());
 }
+
+#[test]
+fn more_names_than_have_listeners_keep_their_addresses() {
+    let world = World::new(&[]);
+    let Some(gate) = Gate::start(&setup(rules(&["*:4444"]), &world)) else {
+        return;
+    };
+    let first = gate.lookup("0.many.test").expect("it is allowed");
+    let all = gate.inside(|| {
+        let ask = |number| ask(&question(&format!("{number}.many.test"), 1));
+        (1..600)
+            .map(|number| code(&ask(number)))
+            .all(|code| code == 0)
+    });
+    assert!(all);
+    let connects = move || connect(IpAddr::V4(first), 4444).is_ok();
+    // It was used least lately, so it has no listener until it is asked for again.
+    assert!(!gate.inside(connects));
+    assert_eq!(gate.lookup("0.many.test"), Some(first));
+    assert!(gate.inside(connects));
+}
+
+#[test]
+fn the_resolvers_of_real_programs_understand() {
+    let world = World::new(&[]);
+    let Some(gate) = Gate::start(&setup(rules(&["a.test"]), &world)) else {
+        return;
+    };
+    // glibc
+    if let Some(text) = gate.prints("getent", &["ahostsv4", "a.test"]) {
+        assert!(text.starts_with("127.64.1.0 "), "{text}");
+        assert_eq!(
+            gate.prints("getent", &["ahosts", "denied.test"]).as_deref(),
+            Some("")
+        );
+        let back = gate.prints("getent", &["hosts", "127.64.1.0"]);
+        assert!(back.is_some_and(|text| text.ends_with("a.test")));
+    }
+    // c-ares, and what node does by itself
+    let ask = "const d = require('dns'); \
+               d.resolve4('a.test', (_, a) => d.resolve4('denied.test', (e) => \
+               d.lookup('denied.test', (f) => console.log(a[0], e.code, f.code))))";
+    if let Some(text) = gate.prints("node", &["-e", ask]) {
+        assert_eq!(text, "127.64.1.0 ENOTFOUND ENOTFOUND");
+    }
+    let ask = "import socket\ntry: socket.create_connection(('denied.test', 443))\n\
+               except socket.gaierror as e: print(e.errno == socket.EAI_NONAME)";
+    if let Some(text) = gate.prints("python3", &["-c", ask]) {
+        assert_eq!(text, "True");
+    }
+    assert_eq!(world.asked(), Vec::<String>::new());
+}

@@ -187,6 +187,7 @@ fn what_can_be_read_in_two_ways_is_no_request() {
         "CONNECT a.test:443 HTTP/1.1\r\nA: b\r\n c\r\n\r\n",
         "CONNECT a.test:443 HTTP/1.1\r\nHost : a\r\n\r\n",
         "CONNECT a.test:443 HTTP/2.0\r\n\r\n",
+        "CONNECT a.test:443 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
         "connect a.test:443 HTTP/1.1\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n",
         "GET ftp://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n",

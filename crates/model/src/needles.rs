@@ -2,6 +2,8 @@
 
 mod forms;
 
+use std::ops::Deref;
+
 use aho_corasick::{AhoCorasick, MatchKind};
 use bytes::Bytes;
 
@@ -122,20 +124,20 @@ impl std::fmt::Debug for Needles {
 
 /// A stream that is searched. Only what may be the beginning of a needle is held back, so that what
 /// is sent little by little also arrives so.
-pub struct Stream<'a> {
-    needles: &'a Needles,
+pub struct Stream<N> {
+    needles: N,
     held: Vec<u8>,
     pub seen: Vec<Found>,
 }
 
-impl std::fmt::Debug for Stream<'_> {
+impl<N> std::fmt::Debug for Stream<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Stream(..)")
     }
 }
 
-impl<'a> Stream<'a> {
-    pub fn new(needles: &'a Needles) -> Self {
+impl<N: Deref<Target = Needles>> Stream<N> {
+    pub fn new(needles: N) -> Self {
         Self {
             needles,
             held: Vec::new(),
@@ -143,7 +145,10 @@ impl<'a> Stream<'a> {
         }
     }
 
-    pub fn needles(&self) -> &'a Needles {
+    pub fn needles(&self) -> N
+    where
+        N: Copy,
+    {
         self.needles
     }
 
@@ -181,7 +186,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-impl Drop for Stream<'_> {
+impl<N> Drop for Stream<N> {
     fn drop(&mut self) {
         zeroize::Zeroize::zeroize(&mut self.held);
     }

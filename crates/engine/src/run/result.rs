@@ -174,6 +174,7 @@ pub fn why(why: WhyOmitted) -> &'static str {
         WhyOmitted::NotStaged => "the repository has a file there that was not staged",
         WhyOmitted::ReadOnly => "the policy lets nobody write there",
         WhyOmitted::NotExported => "the policy does not export it",
+        WhyOmitted::Secret => "it holds the value of a secret",
         WhyOmitted::Special => "a FIFO, socket or device",
         WhyOmitted::TooLarge => "too large for a patch",
         WhyOmitted::NotCarried => "git cannot carry it",

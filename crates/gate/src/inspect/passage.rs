@@ -93,7 +93,7 @@ impl Opener {
 /// What one body goes through: opened and searched where secrets may come back, or left as it is.
 pub(crate) struct Passage<'a> {
     opener: Option<Opener>,
-    search: Option<Stream<'a>>,
+    search: Option<Stream<&'a Needles>>,
     told: Vec<Found>,
 }
 

@@ -63,7 +63,7 @@ async fn answer(visit: &Visit, request: http::Request<RecvStream>, respond: Send
         }
         Err(error) => {
             let denial = Denial::plain(Reason::Malformed, error.to_string());
-            refuse(visit, None, &denial, Reply::Two(respond)).await;
+            refuse(visit, None, &denial, Reply::Two(respond), &from).await;
         }
     }
     from.drain().await;
@@ -113,6 +113,7 @@ fn read(flow: &Flow, head: &http::request::Parts, from: &Incoming<'_>) -> Result
         .map_or("", http::uri::PathAndQuery::as_str)
         .to_owned();
     let expects = fields.has("expect");
+    let trailers = fields.has_word("te", "trailers");
     fields.strip_hop_by_hop();
     fields.remove("host");
     fields.remove("expect");
@@ -125,6 +126,7 @@ fn read(flow: &Flow, head: &http::request::Parts, from: &Incoming<'_>) -> Result
         framing,
         socket: false,
         expects,
+        trailers,
     })
 }
 

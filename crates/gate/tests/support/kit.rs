@@ -3,6 +3,8 @@
 //! The gate is a thread in the network of the host. The inside is a network namespace of its own
 //! with nothing but a loopback device; a thread in it plays the guest, and clients run in it.
 
+#![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
+
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
@@ -41,8 +43,15 @@ impl Inside {
             );
             return None;
         }
+        // An address beside 127.0.0.1: where there is none, glibc takes a network for one without
+        // IPv4, and who asks for that only (`AI_ADDRCONFIG`) finds no name.
         let mut holder = Command::new("unshare")
-            .args(["-n", "sh", "-c", "ip link set lo up && echo up && read end"])
+            .args([
+                "-n",
+                "sh",
+                "-c",
+                "ip link set lo up && ip address add 127.64.0.1/32 dev lo && echo up && read end",
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -96,6 +105,10 @@ impl Gate {
 
     pub fn start_with(setup: &Setup, values: &[SecretValue]) -> Option<Self> {
         let inside = Inside::new()?;
+        // All sides of all connections of a test are in this one process.
+        let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        files.current = files.maximum;
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, files).expect("it may");
         let (mut engine, gates_engine) = UnixStream::pair().expect("sockets");
         let (guest, gates_guest) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -240,6 +253,16 @@ impl Gate {
         let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.push_str(&String::from_utf8_lossy(&output.stderr));
         (output.status.code().unwrap_or(-1), text)
+    }
+
+    /// What a program prints inside, where the program is here.
+    pub fn prints(&self, program: &str, arguments: &[&str]) -> Option<String> {
+        if Command::new(program).arg("--version").output().is_err() {
+            println!("SKIPPED what {program} sees: it is not installed");
+            return None;
+        }
+        let output = self.run(program, arguments);
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
     /// Does something in a thread inside and waits for it.

@@ -174,6 +174,25 @@ pub fn answer(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Says hello to a path.
+pub fn hello(saw: &Saw) -> Vec<u8> {
+    let body = format!("hello {}", saw.path());
+    answer("200 OK", "X-Own: yes\r\n", body.as_bytes())
+}
+
+/// The host `a.test` inside TLS, and a setup with rules for it: `{}` stands for its port.
+pub fn a_test(answer: fn(&Saw) -> Vec<u8>, lines: &[&str]) -> (Setup, Site, Outside) {
+    let outside = Outside::new();
+    let world = kit::World::new(&[("a.test", &["127.0.0.1"])]);
+    let site = Site::secure(outside.config(&["a.test"], &["http/1.1"]), answer);
+    let port = site.port.to_string();
+    let lines: Vec<String> = lines.iter().map(|line| line.replace("{}", &port)).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let mut setup = kit::setup(kit::rules(&lines), &world);
+    setup.roots = Some(outside.path().to_owned());
+    (setup, site, outside)
+}
+
 /// A gate that looks into requests, and a file with what the inside trusts.
 pub struct Looking {
     pub gate: kit::Gate,
@@ -224,23 +243,28 @@ impl Looking {
     /// A connection of TLS from inside, sent in parts of this size.
     pub fn secure(&self, host: &str, port: u16, part: usize) -> Secure {
         let address = self.gate.lookup(host).expect("it is allowed");
-        let mut roots = RootCertStore::empty();
-        for own in CertificateDer::pem_file_iter(self.authority()).expect("PEM") {
-            roots.add(own.expect("PEM")).expect("a certificate");
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from(host.to_owned()).expect("a name");
-        let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
         let stream = self
             .gate
             .inside(move || kit::connect(address.into(), port).expect("it listens"));
-        StreamOwned::new(connection, InParts { stream, part })
+        client(self.authority(), host, stream, part)
     }
+}
+
+/// A client of TLS that trusts what is in a file.
+pub fn client(trusts: &Path, host: &str, stream: TcpStream, part: usize) -> Secure {
+    let mut roots = RootCertStore::empty();
+    for own in CertificateDer::pem_file_iter(trusts).expect("PEM") {
+        roots.add(own.expect("PEM")).expect("a certificate");
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned()).expect("a name");
+    let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
+    StreamOwned::new(connection, InParts { stream, part })
 }
 
 pub type Secure = StreamOwned<ClientConnection, InParts>;

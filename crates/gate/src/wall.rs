@@ -1,0 +1,118 @@
+//! What a gate gives up before it reads anything of the agent's: all of the host but the network,
+//! what finding hosts takes, and its cache.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use ringfence_model::gate::Setup;
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+
+/// Where libraries, name service and certificates have their files. No home, no `/tmp`, no `/proc`.
+const READABLE: [&str; 12] = [
+    "/etc",
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/nix/store",
+    "/gnu/store",
+    "/run/systemd/resolve",
+    "/run/NetworkManager",
+    "/run/resolvconf",
+    "/var/lib/ca-certificates",
+    "/dev/urandom",
+];
+
+/// No core file, no reading of its memory by others, and descriptors for many connections.
+pub(crate) fn hide() -> io::Result<()> {
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    rustix::process::setrlimit(Resource::Core, none)?;
+    // Each connection is up to six descriptors.
+    let mut files = rustix::process::getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    Ok(rustix::process::setrlimit(Resource::Nofile, files)?)
+}
+
+/// Landlock, as far as the kernel has it. Where it has none the gate is bound less; the sandbox is
+/// not, and so this is no reason to have no gate.
+pub(crate) fn raise(setup: &Setup) -> io::Result<RulesetStatus> {
+    let abi = ABI::V6;
+    let look = AccessFs::ReadFile | AccessFs::ReadDir;
+    let resolv = std::fs::canonicalize("/etc/resolv.conf").ok();
+    let readable = READABLE.iter().map(PathBuf::from);
+    let readable = readable.chain(resolv).chain(setup.roots.clone());
+    let build = || -> Result<RulesetStatus, RulesetError> {
+        let mut ruleset = Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(abi))?
+            // It dials; it takes its listeners from the guest.
+            .handle_access(AccessNet::BindTcp)?
+            .scope(Scope::from_all(abi))?
+            .create()?;
+        for path in readable {
+            // Most hosts have some of these only.
+            if let Ok(path) = PathFd::new(&path) {
+                ruleset = ruleset.add_rule(PathBeneath::new(path, look))?;
+            }
+        }
+        if let Some(path) = setup.cache.as_deref().and_then(open) {
+            let all = AccessFs::from_all(abi) & !AccessFs::Execute;
+            ruleset = ruleset.add_rule(PathBeneath::new(path, all))?;
+        }
+        Ok(ruleset.restrict_self()?.ruleset)
+    };
+    build().map_err(io::Error::other)
+}
+
+/// A cache that is not there is not made here: there is none then.
+fn open(path: &Path) -> Option<PathFd> {
+    PathFd::new(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_gate_has_its_cache_and_what_finding_hosts_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache");
+        fs::create_dir(&cache).unwrap();
+        fs::write(folder.path().join("secret"), "x").unwrap();
+        let place = folder.path().to_owned();
+        // The wall is around the thread that raises it, and what it starts.
+        let behind = std::thread::spawn(move || {
+            let setup = Setup {
+                cache: Some(cache.clone()),
+                ..Setup::default()
+            };
+            if raise(&setup).unwrap() == RulesetStatus::NotEnforced {
+                println!("SKIPPED the wall of a gate: this kernel has no Landlock");
+                return;
+            }
+            fs::write(cache.join("kept"), "x").unwrap();
+            fs::rename(cache.join("kept"), cache.join("there")).unwrap();
+            fs::read("/etc/passwd").unwrap();
+            let denied = |result: io::Result<()>| {
+                assert_eq!(result.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+            };
+            denied(fs::read(place.join("secret")).map(|_| ()));
+            denied(fs::write(place.join("new"), "x"));
+            denied(fs::write(place.join("secret"), "y"));
+            denied(fs::remove_file(place.join("secret")));
+            denied(Command::new("/bin/true").status().map(|_| ()));
+        });
+        behind.join().unwrap();
+    }
+}
