@@ -143,6 +143,17 @@ fn head(result: &RunResult, text: &mut String) {
             count(seen.denials, "denial"),
         );
     }
+    let network = &seen.network;
+    if network.passed + network.denied > 0 {
+        let _ = writeln!(
+            text,
+            "- network: {} let through, {} denied; {} sent, {} received",
+            network.passed,
+            network.denied,
+            HumanBytes(network.sent_bytes),
+            HumanBytes(network.received_bytes),
+        );
+    }
     if let Some(evidence) = result.evidence.as_ref().filter(|e| !e.complete) {
         let _ = writeln!(
             text,
@@ -426,6 +437,12 @@ fn next(result: &RunResult, text: &mut String) {
         (format!("ringfence audit {run}"), "every program that ran"),
     ] {
         let _ = writeln!(text, "- `{command}`: {shows}");
+    }
+    if result.observed.network.denied > 0 {
+        let _ = writeln!(
+            text,
+            "- `ringfence denials {run}`: what was denied, and the rules that would allow it"
+        );
     }
 }
 
