@@ -25,6 +25,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::guard::Guard;
 use crate::home::Home;
+use crate::presets::{self, PresetError};
 use crate::secrets::{self, SecretError};
 
 /// BOUND: a gate answers at once or is not there.
@@ -60,6 +61,8 @@ pub enum GateError {
     },
     #[error(transparent)]
     Secret(#[from] SecretError),
+    #[error(transparent)]
+    Preset(#[from] PresetError),
 }
 
 /// A running gate. Dropping it ends it.
@@ -106,7 +109,12 @@ impl Gate {
             cache: policy.network.cache.then(|| home.artefacts()),
             ..Setup::default()
         };
-        Self::start(program, &setup, &values, guard, place).map(Some)
+        let clients = presets::clients(&setup.indexes)?;
+        let (mut gate, mut handover) = Self::start(program, &setup, &values, guard, place)?;
+        let variable = |(name, value): &(&str, String)| ((*name).into(), value.as_str().into());
+        gate.env.extend(clients.env.iter().map(variable));
+        handover.spec.staged = clients.staged;
+        Ok(Some((gate, handover)))
     }
 
     fn start(
@@ -163,6 +171,7 @@ impl Gate {
         let spec = GateSpec {
             name_server: GATE_ADDRESS,
             trust: gate.trust.clone(),
+            staged: Vec::new(),
         };
         let handover = Handover {
             socket: asked,

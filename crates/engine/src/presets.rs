@@ -31,6 +31,7 @@ mod toml_lines;
 
 use std::path::Path;
 
+use ringfence_model::gate::{Index, IndexKind};
 use ringfence_model::policy::preset::Preset;
 
 pub use error::PresetError;
@@ -120,6 +121,27 @@ pub const ALL: &[Known] = &[
         fill: agents::aider,
     },
 ];
+
+/// Settings of a client below `/.ringfence`: its name there, and its content unless it is a directory.
+pub type Staged = (String, Option<Vec<u8>>);
+
+/// What clients inside need to find the indexes of a policy, beyond variables that the policy has.
+#[derive(Clone, Debug, Default)]
+pub struct Clients {
+    pub staged: Vec<Staged>,
+    pub env: Vec<(&'static str, String)>,
+}
+
+/// The settings that go with the indexes of a policy.
+pub fn clients(indexes: &[Index]) -> Result<Clients, PresetError> {
+    if !indexes.iter().any(|index| index.kind == IndexKind::Apt) {
+        return Ok(Clients::default());
+    }
+    Ok(Clients {
+        staged: apt::staged(&Surroundings::of_process(None))?,
+        env: vec![apt::variable()],
+    })
+}
 
 /// What a preset stands for on this host, for a run on `folder`.
 pub fn resolve(name: &str, folder: Option<&Path>) -> Result<Preset, PresetError> {

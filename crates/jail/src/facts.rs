@@ -28,6 +28,9 @@ const SYSTEM: &[&str] = &[
 /// What programs need of `/etc`. No key, no host name, no machine id, no user list.
 const ETC: &[&str] = &[
     "alternatives",
+    // Public keys; the rest of apt's settings may hold passwords.
+    "apt/keyrings",
+    "apt/trusted.gpg.d",
     "ca-certificates",
     "ca-certificates.conf",
     "crypto-policies",

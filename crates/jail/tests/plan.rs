@@ -127,6 +127,10 @@ fn a_gate_changes_this_much_of_the_plan() {
     with.gate = Some(GateSpec {
         name_server: std::net::Ipv4Addr::new(127, 64, 0, 1),
         trust: Some("/state/ca.pem".into()),
+        staged: vec![
+            ("client".into(), None),
+            ("client/settings".into(), Some(b"x".to_vec())),
+        ],
     });
     let ops = |spec: &Spec| plan(spec, &facts()).unwrap();
     let before = ops(&without);
@@ -141,11 +145,12 @@ fn a_gate_changes_this_much_of_the_plan() {
         ".ringfence/ca.pem",
         "etc/ssl/certs/ca-certificates.crt",
         "ip_unprivileged_port_start",
+        ".ringfence/client/settings",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    // Two mounts of one file, each opened and attached; three files and settings.
-    assert_eq!(added.len(), 7, "{shown}");
+    // Two mounts of one file, each opened and attached; three files and settings; two staged.
+    assert_eq!(added.len(), 9, "{shown}");
 }
 
 #[test]

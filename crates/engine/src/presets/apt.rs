@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_model::gate::IndexKind;
 
-use super::PresetError;
+use super::{PresetError, Staged};
 use super::draft::Draft;
 use super::surroundings::{Setting, Surroundings, Text};
 
@@ -35,6 +35,72 @@ pub(super) fn fill(surroundings: &Surroundings, draft: &mut Draft) -> Result<(),
         });
     }
     Ok(())
+}
+
+/// Where apt's settings are inside.
+const INSIDE: &str = "/.ringfence/apt";
+
+/// The host's own sources without their passwords, and settings with which apt works as the agent:
+/// what to put below `/.ringfence`, and the variable that leads there.
+pub(super) fn staged(surroundings: &Surroundings) -> Result<Vec<Staged>, PresetError> {
+    let directory = |name: &str| (format!("apt{name}"), None);
+    let file = |name: &str, content: String| (format!("apt/{name}"), Some(content.into_bytes()));
+    let mut staged = vec![
+        directory(""),
+        directory("/apt.conf.d"),
+        directory("/preferences.d"),
+        directory("/sources.list.d"),
+        file("apt.conf", SETTINGS.replace("INSIDE", INSIDE)),
+        file("status", String::new()),
+    ];
+    for path in files(surroundings)? {
+        let (Some(text), Some(name)) = (surroundings.read(&path)?, path.file_name()) else {
+            continue;
+        };
+        let name = name.to_string_lossy();
+        let name = match &*name {
+            "sources.list" => name.into_owned(),
+            name => format!("sources.list.d/{name}"),
+        };
+        staged.push(file(&name, without_credentials(&text.content)));
+    }
+    Ok(staged)
+}
+
+pub(super) fn variable() -> (&'static str, String) {
+    ("APT_CONFIG", format!("{INSIDE}/apt.conf"))
+}
+
+/// Everything that apt writes is in `/tmp`; it is nobody but the agent, and no package is installed.
+const SETTINGS: &str = r#"Dir::Etc "INSIDE/";
+Dir::Etc::trustedparts "/etc/apt/trusted.gpg.d/";
+Dir::State "/tmp/";
+Dir::State::lists "/tmp/apt-lists/";
+Dir::State::status "INSIDE/status";
+Dir::Cache "/tmp/";
+Dir::Cache::archives "/tmp/apt-archives/";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+Dir::Log "/tmp/";
+APT::Sandbox::User "";
+"#;
+
+/// The same text with what stands between `://` and `@` of an address taken out.
+fn without_credentials(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        plain.push_str(before);
+        let end = after.find(|c: char| c == '/' || c.is_whitespace());
+        let authority = &after[..end.unwrap_or(after.len())];
+        rest = match authority.rfind('@') {
+            Some(user) => &after[user + 1..],
+            None => after,
+        };
+    }
+    plain.push_str(rest);
+    plain
 }
 
 fn files(surroundings: &Surroundings) -> Result<Vec<PathBuf>, PresetError> {

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use super::{List, Op, PlanError, SYSTEM_ATTRIBUTES, Spec, host, text};
+use super::{List, OWN, Op, PlanError, SYSTEM_ATTRIBUTES, Spec, host, text};
 use crate::facts::HostFacts;
 
 /// Where the certificates are that are trusted inside, relative to the root.
@@ -16,6 +16,8 @@ pub struct GateSpec {
     pub name_server: Ipv4Addr,
     /// A file of the certificates that the inside trusts, instead of the host's own.
     pub trust: Option<PathBuf>,
+    /// Settings for clients, below `/.ringfence`: directories (no content) before what is in them.
+    pub staged: Vec<(String, Option<Vec<u8>>)>,
 }
 
 /// What `/etc/resolv.conf` says.
@@ -55,6 +57,13 @@ fn trust_places(facts: &HostFacts) -> impl Iterator<Item = &str> {
 
 /// Shows the certificates that are trusted, over those of the host.
 pub(super) fn show(list: &mut List, spec: &Spec, facts: &HostFacts) {
+    for (name, content) in spec.gate.iter().flat_map(|gate| &gate.staged) {
+        let path = format!("{OWN}/{name}");
+        match content {
+            None => list.directory(&path, 0o755),
+            Some(content) => list.file(&path, content),
+        }
+    }
     if trusted(spec).is_some() {
         list.file(TRUST, b"");
         for place in trust_places(facts) {
