@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod blame;
 pub mod completions;
+pub mod denials;
 pub mod diff;
 pub mod doctor;
 pub mod gc;

@@ -9,6 +9,8 @@ mod checkpoints;
 mod commands;
 #[path = "sandbox/diffs.rs"]
 mod diffs;
+#[path = "sandbox/files.rs"]
+mod files;
 #[path = "sandbox/kit.rs"]
 mod kit;
 #[path = "sandbox/lives.rs"]

@@ -26,6 +26,7 @@ use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
 use crate::policy::PolicyError;
+use crate::presets::PresetError;
 use crate::sandbox::SandboxError;
 use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
@@ -79,6 +80,8 @@ pub enum Error {
     Store(#[from] StoreError),
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Preset(#[from] PresetError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
     #[error(transparent)]
@@ -298,6 +301,7 @@ impl Error {
             Self::Audit(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Policy(error) => error.kind(),
+            Self::Preset(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
@@ -341,6 +345,7 @@ impl Error {
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
+            Self::Preset(error) => error.hint(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

@@ -22,7 +22,6 @@ pub(crate) use areas::Areas;
 pub use error::FilesError;
 pub(crate) use mounts::{check_mounts, held};
 
-use crate::error::Error;
 use crate::workspace::is_hidden;
 
 /// The rules about paths of a workspace.
@@ -35,7 +34,7 @@ pub struct FileRules {
 
 impl FileRules {
     /// The rules of a policy.
-    pub fn of(files: &Files) -> Result<Self, Error> {
+    pub fn of(files: &Files) -> Result<Self, FilesError> {
         let hide: Vec<&str> = files.hide.iter().map(|line| line.text.as_str()).collect();
         let export = files.export.as_ref().map(|lines| {
             let lines: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();

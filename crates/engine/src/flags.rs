@@ -20,11 +20,14 @@ mod gather;
 mod hidden;
 mod hooks;
 mod names;
+mod network;
 mod paths;
 mod programs;
+mod recipes;
 mod runners;
 mod scan;
 mod secrets;
+mod settings;
 mod shape;
 mod weakened;
 
@@ -77,8 +80,10 @@ const RULES: &[fn(&Facts<'_>, &mut Found)] = &[
     programs::look,
     hooks::look,
     executes::look,
+    recipes::look,
     names::look,
     shape::look,
+    network::look,
 ];
 
 /// What a look at a change set and its patch gives.

@@ -23,7 +23,7 @@ use ringfence_jail::plan::Spec;
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{Backend, PATCH};
 use ringfence_model::changes::ChangeSet;
-use ringfence_model::journal::Event;
+use ringfence_model::journal::{Event, measured};
 use ringfence_model::limits::{Grade, Limits};
 use ringfence_model::observed::Observed;
 use ringfence_model::outcome::{Outcome, RunStatus};
@@ -85,7 +85,7 @@ pub fn run(
 
     store.insert_run(&lock, &new_run(request, &folder))?;
     steps.begin("base", console)?;
-    let workspace = Workspace::create(home, id, folder, &request.view)?;
+    let workspace = Workspace::create(home, id, folder, &request.view, &request.policy.files)?;
     let packing = Packing::begin(home, id)?;
     make_directory(&home.log(id))?;
     let mut journal = packing.journal()?;
@@ -305,7 +305,10 @@ fn new_run(request: &RunRequest, folder: &Folder) -> NewRun {
         argv: request.argv.clone(),
         created_us: now_us(),
         driver: Driver::current(),
-        detail: serde_json::Map::from_iter([("view".to_owned(), json!(request.view))]),
+        detail: serde_json::Map::from_iter([
+            ("view".to_owned(), json!(request.view)),
+            ("files".to_owned(), json!(request.policy.files)),
+        ]),
     }
 }
 
@@ -357,12 +360,15 @@ fn exec(
 }
 
 fn exit_event(attended: &Attended) -> Event {
+    let (cpu_ms, peak_bytes) = measured(attended.cpu_ms, attended.peak_bytes);
     Event::CommandEnded {
         outcome: attended.outcome,
         code: attended.code,
         signal: attended.signal,
         duration_ms: attended.duration_ms,
         leftovers: attended.leftovers.len() as u64,
+        cpu_ms,
+        peak_bytes,
     }
 }
 

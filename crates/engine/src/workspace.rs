@@ -22,8 +22,8 @@ use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{Access, Holds, HostMount, OWN, WorkspaceSpec};
 use ringfence_model::changes::{ChangeSet, ObjectHash};
-use ringfence_model::policy::Files;
 use ringfence_model::policy::glob::Globs;
+use ringfence_model::policy::{Files, Line, built_in};
 use serde::{Deserialize, Serialize};
 
 use crate::base::identity::{self, Seeking};
@@ -40,9 +40,6 @@ pub use crossing::Rules;
 /// What the agent sees of the folder, and where.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct View {
-    /// What the policy says about files.
-    #[serde(default)]
-    pub files: Files,
     /// Where the folder is inside; `/workspace` if not said.
     pub inside: Option<PathBuf>,
     pub ignored: Ignored,
@@ -69,7 +66,13 @@ pub struct Workspace {
 
 impl Workspace {
     /// Makes the layers of a run. The directory `workspaces/<run>` is there already, and locked.
-    pub fn create(home: &Home, run: RunId, folder: Folder, view: &View) -> Result<Self, Error> {
+    pub fn create(
+        home: &Home,
+        run: RunId,
+        folder: Folder,
+        view: &View,
+        files: &Files,
+    ) -> Result<Self, Error> {
         let identity = identity_for(folder.fd.as_fd()).map_err(|source| Error::OpenFolder {
             path: folder.path.clone(),
             source,
@@ -98,7 +101,7 @@ impl Workspace {
             )?;
         }
         let mask = home.mask(run);
-        let rules = FileRules::of(&view.files)?;
+        let rules = FileRules::of(files)?;
         let hidden = rules.hidden();
         let mut notes = Vec::new();
         let repository = git::discover(&folder.path)?;
@@ -131,14 +134,16 @@ impl Workspace {
         };
         let scanned = scan::scan(&folder.path, &mask, hidden, &identity)?;
         notes.extend(scanned.notes());
-        if !hidden.is_empty() && scanned.hides_nothing() {
-            let lines = view.files.hide.iter().map(|line| line.text.as_str());
-            let hide: Vec<&str> = lines.collect();
+        // What a built-in policy hides is not there in most folders.
+        let meant = |line: &&Line| built_in::document(&line.from.file).is_none();
+        let hide = files.hide.iter().filter(meant);
+        let hide: Vec<&str> = hide.map(|line| line.text.as_str()).collect();
+        if !hide.is_empty() && scanned.hides_nothing() {
             notes.push(format!(
                 "nothing in the folder is hidden by {}",
                 hide.join(", ")
             ));
-        } else if !hidden.is_empty() && !objects.is_empty() {
+        } else if !scanned.hides_nothing() && !objects.is_empty() {
             notes.push(
                 "what was committed once can be read from git's objects, hidden or not".to_owned(),
             );
@@ -168,7 +173,7 @@ impl Workspace {
             areas,
         };
         let own = [folder.path.as_path()];
-        let mounts = check_mounts(&view.files.mounts, home, &own, &spec.inside)?;
+        let mounts = check_mounts(&files.mounts, home, &own, &spec.inside)?;
         notes.extend(mount_notes(&mounts));
         Ok(Self {
             started: now(),
@@ -189,9 +194,9 @@ impl Workspace {
     /// The workspace of a run that was lost, to read its layer. `created` is earlier than its real
     /// start, so that nothing that moved since is overlooked.
     pub fn reopen(home: &Home, run: &RunRecord) -> Result<Self, Error> {
-        let view: View =
-            serde_json::from_value(run.detail.get("view").cloned().unwrap_or_default())
-                .unwrap_or_default();
+        let detail = |name: &str| run.detail.get(name).cloned().unwrap_or_default();
+        let view: View = serde_json::from_value(detail("view")).unwrap_or_default();
+        let files: Files = serde_json::from_value(detail("files")).unwrap_or_default();
         let folder = open_folder(home, &run.folder)?;
         let identity = identity_for(folder.fd.as_fd()).map_err(|source| Error::OpenFolder {
             path: folder.path.clone(),
@@ -199,7 +204,7 @@ impl Workspace {
         })?;
         Ok(Self {
             repository: git::discover(&folder.path)?,
-            rules: FileRules::of(&view.files)?,
+            rules: FileRules::of(&files)?,
             ignored: view.ignored,
             mounts: Vec::new(),
             started: Started {

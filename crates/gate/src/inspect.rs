@@ -61,7 +61,11 @@ impl State {
             authority: looks(setup).then(Authority::new).transpose()?,
             secrets: Secrets::new(&setup.secrets, values).map_err(io::Error::other)?,
             trust: Trust::default(),
-            cache: setup.cache.as_deref().map(Cache::open).transpose()?,
+            // A cache that cannot be used is no reason to have no network.
+            cache: setup
+                .cache
+                .as_deref()
+                .and_then(|path| Cache::open(path).ok()),
             sources: Sources::default(),
         })
     }
@@ -99,6 +103,8 @@ pub(crate) enum Kind {
 pub(crate) async fn web(flow: Flow, client: Prefixed, kind: Kind) {
     let held = Register::add(&flow.gate, &flow.host, flow.port, Doing::Requests);
     let held = Some(held);
+    // A head and its body are two writes; the second must not wait for the first to be confirmed.
+    client.stream.set_nodelay(true).ok();
     if kind != Kind::Tls {
         let (reader, writer) = split(Box::new(client));
         let visit = Visit {
@@ -214,8 +220,9 @@ async fn serve_one(
                     version: Version::Http11,
                     keep: false,
                 };
-                refuse(&visit, None, &denial, reply).await;
-                After::Close
+                // Nobody knows where what comes next begins.
+                let from = Incoming::Nothing;
+                refuse(&visit, None, &denial, reply, &from).await
             }
         };
         if after == After::Close {
@@ -282,6 +289,7 @@ fn read_request(
         framing: head.framing,
         socket,
         expects,
+        trailers: false,
     };
     Ok((asked, head.version, keep))
 }

@@ -47,7 +47,11 @@ pub(crate) fn raise(setup: &Setup) -> io::Result<RulesetStatus> {
     let abi = ABI::V6;
     let resolv = std::fs::canonicalize("/etc/resolv.conf").ok();
     let readable = READABLE.iter().map(PathBuf::from);
+    // Where a host's own certificates are elsewhere, its environment says so.
+    let elsewhere = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
+    let elsewhere = elsewhere.into_iter().flatten().map(PathBuf::from);
     let readable = readable.chain(resolv).chain(setup.roots.clone());
+    let readable = readable.chain(elsewhere);
     let build = || -> Result<RulesetStatus, RulesetError> {
         let mut ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)

@@ -54,11 +54,7 @@ fn tried(prove: &Prove, hello: &Hello) -> Vec<ProbeResult> {
         must_fail(&format!("write_{directory}"), made.map_err(said));
     }
     for path in &prove.held {
-        let written = match Path::new(path).is_dir() {
-            true => make_file(path),
-            false => fs::File::options().append(true).open(path).map(drop),
-        };
-        must_fail(&format!("write_{path}"), written.map_err(said));
+        must_fail(&format!("write_{path}"), write(path).map_err(said));
         must_fail(
             &format!("change_mode_{path}"),
             keep_mode(path).map_err(said),
@@ -83,7 +79,7 @@ fn tried(prove: &Prove, hello: &Hello) -> Vec<ProbeResult> {
             detail,
         });
     };
-    let written = make_file(&prove.writable);
+    let written = write(&prove.writable);
     must_hold(
         "write_workspace",
         written.is_ok(),
@@ -127,6 +123,14 @@ fn tried(prove: &Prove, hello: &Hello) -> Vec<ProbeResult> {
         format!("{visible} processes"),
     );
     probes
+}
+
+/// Writes in a directory, or opens a file to be written.
+fn write(path: &str) -> std::io::Result<()> {
+    match Path::new(path).is_dir() {
+        true => make_file(path),
+        false => fs::File::options().append(true).open(path).map(drop),
+    }
 }
 
 /// Sets what is there already: the kernel asks for the same right as for another mode.

@@ -78,6 +78,10 @@ pub enum FlagKind {
     LinkLeavesTree,
     MadeExecutable,
     NotScanned,
+    SecretMisdirected,
+    SecretEchoed,
+    NetworkDenied,
+    GateLost,
 }
 
 impl FlagKind {
@@ -112,6 +116,10 @@ impl FlagKind {
             Self::LinkLeavesTree => "link_leaves_tree",
             Self::MadeExecutable => "made_executable",
             Self::NotScanned => "not_scanned",
+            Self::SecretMisdirected => "secret_misdirected",
+            Self::SecretEchoed => "secret_echoed",
+            Self::NetworkDenied => "network_denied",
+            Self::GateLost => "gate_lost",
         }
     }
 }
@@ -147,6 +155,19 @@ pub enum Evidence {
         field: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         value: Option<ByteText>,
+    },
+    /// Something that was asked of the network.
+    Network {
+        host: ByteText,
+        /// 0 for a name.
+        port: u16,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        method: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        path: Option<ByteText>,
+        times: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
     },
 }
 

@@ -248,7 +248,7 @@ pub struct Prove {
     pub unwritable: Vec<String>,
     /// Directories and files at which nothing can change, mode and times included.
     pub held: Vec<String>,
-    /// Where a file can be made.
+    /// A directory in which a file can be made, or a file that can be written.
     pub writable: String,
 }
 

@@ -13,6 +13,7 @@ use ringfence_engine::ids::RunId;
 use ringfence_engine::lock::RunLock;
 use ringfence_engine::workspace::{View, Workspace, open_folder};
 use ringfence_model::changes::WhyOmitted;
+use ringfence_model::policy::Files;
 
 use crate::place::{Place, outside};
 use crate::sample::{Contender, Samples, in_turn};
@@ -72,7 +73,7 @@ impl Changed {
         let id = RunId::random()?;
         let lock = RunLock::create(home, id)?;
         let folder = open_folder(home, &folder)?;
-        let workspace = Workspace::create(home, id, folder, &View::default())?;
+        let workspace = Workspace::create(home, id, folder, &View::default(), &Files::default())?;
         change(&workspace.upper())?;
         Ok(Self {
             workspace,

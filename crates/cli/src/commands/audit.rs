@@ -64,7 +64,7 @@ struct Look {
     /// Only what was opened for writing, made, renamed or removed in the workspace, and by whom
     #[arg(long)]
     writes: bool,
-    /// Only what went over the network
+    /// Only what was asked of the network, let through or not
     #[arg(long, conflicts_with_all = ["tree", "writes", "programs"])]
     network: bool,
     /// Each file that was executed: how often, its size and SHA-256
@@ -82,7 +82,7 @@ impl Audit {
 }
 
 /// What is meant by what was typed.
-fn found(text: &OsStr) -> Result<Found, Error> {
+pub(super) fn found(text: &OsStr) -> Result<Found, Error> {
     let name = text.to_str().filter(|name| !names_a_path(name));
     let found = match name {
         Some(name) => {
@@ -106,16 +106,8 @@ impl Look {
             .unwrap_or_default();
         filter.failed = self.failed;
         filter.writes = self.writes;
+        filter.network = self.network;
         let found = found(&self.run)?;
-        if self.network {
-            const NOTHING: &str = "nothing was recorded: a sandbox has no network";
-            if self.json {
-                eprintln!("note: {NOTHING}");
-            } else {
-                writeln!(std::io::stdout(), "{NOTHING}")?;
-            }
-            return Ok(ExitCode::SUCCESS);
-        }
         let stdout = std::io::stdout().lock();
         let width = if stdout.is_terminal() {
             window_size().map_or(120, |size| usize::from(size.columns))
@@ -181,6 +173,9 @@ impl Look {
         }
         if !told {
             let why = match story.evidence.execs.is_empty() {
+                _ if self.network && story.evidence.network.is_empty() => {
+                    "nothing asked for the network"
+                }
                 _ if !filter.is_empty() => "nothing of that kind is recorded",
                 true => "no program is recorded",
                 false => "nothing is recorded",
@@ -227,7 +222,7 @@ impl Look {
 }
 
 /// Says what a reader must know of a journal beside what it tells; whether something is wrong.
-fn report(kept: &Kept, followed: &Followed) -> bool {
+pub(super) fn report(kept: &Kept, followed: &Followed) -> bool {
     if let Some(fault) = &followed.fault {
         eprintln!(
             "error: the journal `{}` is not whole: {}",

@@ -2,6 +2,8 @@
 
 mod check;
 mod explain;
+mod learn;
+mod presets;
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt as _;
@@ -29,6 +31,8 @@ pub struct Policy {
 enum Verb {
     Check(check::Check),
     Explain(explain::Explain),
+    Presets(presets::Presets),
+    Learn(learn::Learn),
 }
 
 impl Policy {
@@ -36,6 +40,8 @@ impl Policy {
         match self.verb {
             Verb::Check(verb) => verb.run(),
             Verb::Explain(verb) => verb.run(),
+            Verb::Presets(verb) => verb.run(),
+            Verb::Learn(verb) => verb.run(),
         }
     }
 }

@@ -117,7 +117,7 @@ impl Run {
             let mut out = std::io::stdout().lock();
             writeln!(out, "{}", clean_json(&serde_json::to_string(&result)?))?;
         } else {
-            tell(&result);
+            tell(&result, &request.notes);
         }
         Ok(self.exit_code(&result))
     }
@@ -180,7 +180,6 @@ impl Run {
             require_hard: self.require_hard,
             env,
             view: View {
-                files: policy.effective.files.clone(),
                 inside,
                 ignored: if self.include_ignored {
                     Ignored::Included
@@ -223,8 +222,8 @@ impl Run {
     }
 }
 
-/// The short summary on the terminal.
-fn tell(result: &RunResult) {
+/// The short summary on the terminal; some notes were told already.
+fn tell(result: &RunResult, told: &[String]) {
     let status = match result.status {
         RunStatus::Done => "done".to_owned(),
         status => status.as_str().replace('_', " "),
@@ -280,7 +279,7 @@ fn tell(result: &RunResult) {
             plural(result.leftovers.len(), "process")
         );
     }
-    for note in &result.notes {
+    for note in result.notes.iter().filter(|note| !told.contains(note)) {
         eprintln!("  note: {}", clean(note));
     }
     tell_flags(&result.flags, result.run);

@@ -83,11 +83,29 @@ fn check(bundle: &Path) -> Result<()> {
     Ok(())
 }
 
+/// All that needs no gate.
+const POLICY: &str = "\
+[files]
+hide = ['x', '*.pem']
+read_only = ['y']
+export = ['**']
+[env]
+pass = ['LANG']
+set = { A = '1' }
+[limits]
+memory = '512M'
+disk = 'none'
+";
+
 #[test]
 fn r24_what_a_run_writes_is_what_the_schemas_say() -> Result<()> {
     in_each_mode("schemas", |env, fixture| {
         let named = ["--name", "named", "--hide", "secret*", "--env", "A=b"];
+        let policy = fixture.folder.with_file_name("schemas-policy.toml");
+        fs::write(&policy, POLICY)?;
+        let policy = ["--policy", policy.to_str().context("a path")?];
         for (options, shell) in [
+            (&policy[..], ALL_KINDS),
             (&named[..], ALL_KINDS),
             (&["--timeout", "1s"], "sleep 1000 & sleep 1000"),
             (

@@ -20,6 +20,8 @@ pub struct Filter {
     pub failed: bool,
     /// Only writes.
     pub writes: bool,
+    /// Only what the network was asked for, and the gate's end.
+    pub network: bool,
 }
 
 impl Filter {
@@ -43,7 +45,7 @@ impl Filter {
 
     /// Whether everything is let through.
     pub fn is_empty(&self) -> bool {
-        self.pattern.is_none() && !self.failed && !self.writes
+        self.pattern.is_none() && !self.failed && !self.writes && !self.network
     }
 
     /// Whether something that has only a path is wanted.
@@ -58,7 +60,9 @@ impl Filter {
 
     /// Whether an event is wanted. An exit is wanted where its exec is.
     pub fn wants(&self, story: &Story, event: &Event) -> bool {
+        let of_network = matches!(event, Event::Network(_) | Event::GateLost { .. });
         (!self.writes || matches!(event, Event::Write(_)))
+            && (!self.network || of_network)
             && (!self.failed || is_failure(story, event))
             && self.matches(story, event)
     }

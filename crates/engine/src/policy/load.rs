@@ -63,24 +63,27 @@ impl<'a> Loader<'a> {
 
     /// A policy of the host: the path of a file, or the name of one that is built in.
     pub fn host(mut self, typed: &Path) -> Result<Effective, PolicyError> {
-        let named = built_in::document(&typed.to_string_lossy());
-        let document = match named {
-            Some(document) => self.whole(document, Path::new("/"))?,
-            None => {
-                let bytes = read(typed, Links::Follow)?.ok_or_else(|| PolicyError::Read {
-                    path: typed.to_owned(),
-                    source: io::ErrorKind::NotFound.into(),
-                })?;
-                let user = self.user.clone();
-                let mut document = self.parse(&bytes, &typed.to_string_lossy(), user.as_deref())?;
-                if document.extends.is_empty() {
-                    let text = built_in::DEFAULT.to_owned();
-                    let from = Origin::default();
-                    document.extends.push(Line { text, from });
-                }
-                self.standing(document, typed)?
-            }
-        };
+        if let Some(document) = built_in::document(&typed.to_string_lossy()) {
+            let document = self.whole(document, Path::new("/"))?;
+            return document.resolve(&mut |line| self.preset(line));
+        }
+        let bytes = read(typed, Links::Follow)?.ok_or_else(|| PolicyError::Read {
+            path: typed.to_owned(),
+            source: io::ErrorKind::NotFound.into(),
+        })?;
+        self.text(&bytes, typed)
+    }
+
+    /// The same of what stands, or will stand, in a file.
+    pub fn text(mut self, bytes: &[u8], file: &Path) -> Result<Effective, PolicyError> {
+        let user = self.user.clone();
+        let mut document = self.parse(bytes, &file.to_string_lossy(), user.as_deref())?;
+        if document.extends.is_empty() {
+            let text = built_in::DEFAULT.to_owned();
+            let from = Origin::default();
+            document.extends.push(Line { text, from });
+        }
+        let document = self.standing(document, file)?;
         document.resolve(&mut |line| self.preset(line))
     }
 

@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 
 use ringfence_model::ByteText;
+use ringfence_model::gate::Happened;
 use ringfence_model::limits::Limit;
+use ringfence_model::policy::network::Reason;
 use serde::{Deserialize, Serialize};
 
+use crate::denials::Denials;
 use crate::evidence::{Evidence, Ran};
 use crate::flags::{End, test_runs};
 
@@ -41,6 +44,76 @@ pub struct Observations {
     pub most_denied: Vec<Denied>,
     /// Bounds that were met.
     pub limits: Vec<Limit>,
+    /// What the gate saw. Absent where nothing was asked of it.
+    #[serde(default, skip_serializing_if = "NetworkSeen::is_nothing")]
+    pub network: NetworkSeen,
+}
+
+/// What was asked of the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkSeen {
+    /// Requests and connections that were let through.
+    pub passed: u64,
+    pub denied: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub most_asked: Vec<HostTimes>,
+    pub most_denied: Vec<HostDenied>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostTimes {
+    pub host: ByteText,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostDenied {
+    pub host: ByteText,
+    pub reason: Reason,
+    pub count: u64,
+    /// The rule that would allow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow: Option<String>,
+}
+
+impl NetworkSeen {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn of(evidence: &Evidence) -> Self {
+        let mut seen = Self::default();
+        let mut hosts: BTreeMap<&ByteText, u64> = BTreeMap::new();
+        for (_, traffic) in &evidence.network {
+            match &traffic.result {
+                Happened::Allowed { sent, received, .. } => {
+                    seen.passed += traffic.times;
+                    seen.sent_bytes = seen.sent_bytes.saturating_add(*sent);
+                    seen.received_bytes = seen.received_bytes.saturating_add(*received);
+                    *hosts.entry(&traffic.host).or_default() += traffic.times;
+                }
+                Happened::Denied { .. } => seen.denied += traffic.times,
+                _ => {}
+            }
+        }
+        seen.most_asked = sorted(hosts)
+            .map(|(host, count)| HostTimes {
+                host: host.clone(),
+                count,
+            })
+            .collect();
+        let denied = Denials::of([evidence]).network.into_iter().take(LISTED);
+        seen.most_denied = denied
+            .map(|denied| HostDenied {
+                host: denied.host,
+                reason: denied.reason,
+                count: denied.times,
+                allow: denied.allow,
+            })
+            .collect();
+        seen
+    }
 }
 
 /// A program or command, and how often.
@@ -128,6 +201,7 @@ impl Observations {
                 })
                 .collect(),
             limits,
+            network: NetworkSeen::of(evidence),
         }
     }
 }

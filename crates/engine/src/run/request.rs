@@ -29,7 +29,7 @@ pub struct RunRequest {
     pub limits: Limits,
     /// A limit that is only watched on this host stops the run before it begins.
     pub require_hard: bool,
-    /// What it is held to; of this, limits, variables and hidden paths are below as well.
+    /// What it is held to; of this, limits and variables are here as well.
     pub policy: Effective,
     /// For a person: what is not as it was asked for.
     pub notes: Vec<String>,
@@ -51,7 +51,7 @@ impl RunRequest {
         {
             return Err(Error::NoCommand);
         }
-        FileRules::of(&self.view.files)?;
+        FileRules::of(&self.policy.files)?;
         check_limits(&self.limits)?;
         check_variables(&self.env)
     }
@@ -62,7 +62,7 @@ impl RunRequest {
             limits: self.limits.clone(),
             require_hard: self.require_hard,
             hide: self
-                .view
+                .policy
                 .files
                 .hide
                 .iter()

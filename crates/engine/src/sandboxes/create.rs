@@ -80,17 +80,20 @@ pub fn create(
     if let Some(name) = &request.name {
         host.store.check_sandbox_name(name)?;
     }
-    let folder = local_folder(&request.from)?;
     let (base, source, mut notes) = find_base(host, request, progress)?;
     notes.extend(base.notes.iter().cloned());
     fail::point("create:based");
     let policy = settle(host, request, &base)?;
     notes.extend(policy.notes());
     let files = &policy.effective.files;
-    let rules = FileRules::of(files)?;
+    let folder = local_folder(&request.from)?;
     let own: Vec<&Path> = folder.iter().map(PathBuf::as_path).collect();
     let mounts = check_mounts(&files.mounts, &host.home, &own, Path::new(INSIDE))?;
     notes.extend(mount_notes(&mounts));
+    let aliases = match &folder {
+        Some(folder) => aliases(folder, &FileRules::of(files)?),
+        None => Vec::new(),
+    };
     let mut env = policy.env;
     env.extend(request.env.iter().cloned());
     let id = SandboxId::random()?;
@@ -106,14 +109,8 @@ pub fn create(
             limits: policy.limits,
             env,
             ignored: request.ignored,
-            aliases: folder
-                .filter(|_| !rules.hidden().is_empty())
-                .map(|folder| scan::aliases(&folder, rules.hidden()))
-                .unwrap_or_default()
-                .iter()
-                .map(|path| path.as_os_str().as_bytes().into())
-                .collect(),
             policy: policy.effective,
+            aliases,
             idle_seconds: request.idle_seconds,
             auto_checkpoint: request.auto_checkpoint,
             forked_from: None,
@@ -145,6 +142,28 @@ pub fn create(
     })
 }
 
+/// The policy, narrowed by what the repository proposes. A stage may not show the proposal, and it
+/// counts all the same.
+fn settle(host: &Host, request: &CreateRequest, base: &Base) -> Result<Settled, Error> {
+    let whole = match base.stage_of {
+        Some(whole) => base::open(&host.home, &host.store, whole)?.workspace(),
+        None => base.workspace(),
+    };
+    let policy = request.policy.settle(&host.home, &whole)?;
+    crate::run::check_limits(&policy.limits)?;
+    Ok(policy)
+}
+
+/// Other names of hidden files, which the copy of a folder does not tell any more.
+fn aliases(folder: &Path, rules: &FileRules) -> Vec<ByteText> {
+    if rules.hidden().is_empty() {
+        return Vec::new();
+    }
+    let names = scan::aliases(folder, rules.hidden());
+    let bytes = |path: &PathBuf| ByteText::from(path.as_os_str().as_bytes());
+    names.iter().map(bytes).collect()
+}
+
 /// The folder of this host that is copied as it is.
 fn local_folder(from: &From) -> Result<Option<PathBuf>, Error> {
     let From::Repository {
@@ -158,18 +177,6 @@ fn local_folder(from: &From) -> Result<Option<PathBuf>, Error> {
         Source::Path(path) => Some(path),
         Source::Url(_) => None,
     })
-}
-
-/// The policy, narrowed by what the repository proposes. A stage may not show the proposal, and it
-/// counts all the same.
-fn settle(host: &Host, request: &CreateRequest, base: &Base) -> Result<Settled, Error> {
-    let whole = match base.stage_of {
-        Some(whole) => base::open(&host.home, &host.store, whole)?.workspace(),
-        None => base.workspace(),
-    };
-    let policy = request.policy.settle(&host.home, &whole)?;
-    crate::run::check_limits(&policy.limits)?;
-    Ok(policy)
 }
 
 /// Intent, directories, result: all of them or none.

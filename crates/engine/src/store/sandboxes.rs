@@ -48,12 +48,12 @@ pub struct SandboxDetail {
     pub env: Vec<(ByteText, ByteText)>,
     #[serde(default)]
     pub ignored: Ignored,
-    /// Other names of files that are hidden in the folder that it was copied from.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub aliases: Vec<ByteText>,
     /// What it is held to; of this, limits and variables are above as well.
     #[serde(default)]
     pub policy: Effective,
+    /// Other names of files that are hidden in the folder that it was copied from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<ByteText>,
     pub idle_seconds: Option<u64>,
     pub auto_checkpoint: AutoCheckpoint,
     #[serde(default)]

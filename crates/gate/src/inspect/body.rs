@@ -104,6 +104,9 @@ impl Outgoing<'_> {
                         .await
                         .ok_or(io::ErrorKind::BrokenPipe)?
                         .map_err(from_h2)?;
+                    if room == 0 {
+                        continue;
+                    }
                     let part = piece.split_to(room.min(piece.len()));
                     stream.send_data(part, false).map_err(from_h2)?;
                 }

@@ -3,6 +3,7 @@
 use ringfence_model::policy::network::{NetworkRule, Reason, Rules, Verdict};
 
 use super::request::Asked;
+use crate::budget::UsedUp;
 use crate::state::{Denial, Flow};
 
 /// Fields that name another method than the request has.
@@ -69,4 +70,14 @@ pub(crate) fn misplaced_denial(secret: &str, place: &str) -> Denial {
     let detail =
         format!("the placeholder of secret `{secret}` is in the {place}, not where it is bound");
     Denial::plain(Reason::Secret, detail)
+}
+
+/// A budget is used up.
+pub(crate) fn budget_denial(rule: &NetworkRule, up: UsedUp) -> Denial {
+    Denial {
+        reason: Reason::Budget,
+        detail: format!("the budget of `{rule}` is used up: {up}"),
+        allow: None,
+        rule: Some(Box::new(rule.clone())),
+    }
 }

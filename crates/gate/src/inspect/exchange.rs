@@ -17,7 +17,7 @@ use ringfence_model::gate::{Happened, Traffic};
 use ringfence_model::policy::network::{NetworkRule, Reason};
 
 use super::body::{Incoming, Outgoing};
-use super::decide::{decide, misplaced_denial};
+use super::decide::{budget_denial, decide, misplaced_denial};
 use super::pass::Passed;
 use super::reply::{Answer, Reply};
 use super::request::{Asked, PATIENCE, send};
@@ -66,12 +66,7 @@ impl Stop {
     }
 
     fn budget(rule: &NetworkRule, up: UsedUp) -> Self {
-        Self::Denied(Denial {
-            reason: Reason::Budget,
-            detail: format!("the budget of `{rule}` is used up: {up}"),
-            allow: None,
-            rule: Some(Box::new(rule.clone())),
-        })
+        Self::Denied(budget_denial(rule, up))
     }
 }
 
@@ -142,11 +137,14 @@ pub(crate) async fn refuse(
     asked: Option<&Asked>,
     denial: &Denial,
     mut reply: Reply<'_>,
-) {
+    from: &Incoming<'_>,
+) -> After {
     let flow = &visit.flow;
     let traffic = with_request(denial.traffic(flow), asked);
     flow.gate.tell(traffic).await;
-    reply.last();
+    if !from.is_over() {
+        reply.last();
+    }
     let status = match denial.reason {
         Reason::Malformed => 400,
         _ => 403,
@@ -155,8 +153,11 @@ pub(crate) async fn refuse(
     let field = [(refusal::DENIED_FIELD, denial.reason.as_str())];
     let answer = Answer::own(status, &body, &field);
     let method = asked.map_or("GET", |asked| &asked.method);
-    // The client may be gone.
-    reply.send(method, &answer, &body).await.ok();
+    match reply.send(method, &answer, &body).await {
+        Ok(true) => After::Keep,
+        // The client may be gone.
+        Ok(false) | Err(_) => After::Close,
+    }
 }
 
 fn with_request(mut traffic: Traffic, asked: Option<&Asked>) -> Traffic {
@@ -180,8 +181,7 @@ pub(crate) async fn exchange(
     let rule = match decide(flow, &asked) {
         Ok(rule) => rule,
         Err(denial) => {
-            refuse(visit, Some(&asked), &denial, reply).await;
-            return After::Close;
+            return refuse(visit, Some(&asked), &denial, reply, from).await;
         }
     };
     let secrets = &gate.inspect.secrets;
@@ -201,17 +201,14 @@ pub(crate) async fn exchange(
     let swaps = match prepared {
         Ok(swaps) => swaps,
         Err(denial) => {
-            refuse(visit, Some(&asked), &denial, reply).await;
-            return After::Close;
+            return refuse(visit, Some(&asked), &denial, reply, from).await;
         }
     };
     let meter = match gate.budgets.begin(&rule) {
         Ok(meter) => meter,
         Err(up) => {
-            if let Stop::Denied(denial) = Stop::budget(&rule, up) {
-                refuse(visit, Some(&asked), &denial, reply).await;
-            }
-            return After::Close;
+            let denial = budget_denial(&rule, up);
+            return refuse(visit, Some(&asked), &denial, reply, from).await;
         }
     };
     let own = Exchange {
@@ -272,7 +269,7 @@ impl Exchange<'_> {
                 }
             }
             Err(stop) => {
-                self.stopped(stop, reply).await;
+                self.stopped(stop, reply, from).await;
                 After::Close
             }
         }
@@ -465,10 +462,11 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    async fn stopped(&self, stop: Stop, reply: Option<Reply<'_>>) {
+    async fn stopped(&self, stop: Stop, reply: Option<Reply<'_>>, from: &Incoming<'_>) {
         match (stop, reply) {
-            (Stop::Denied(denial), Some(reply)) => {
-                refuse(self.visit, Some(&self.asked), &denial, reply).await;
+            (Stop::Denied(denial), Some(mut reply)) => {
+                reply.last();
+                refuse(self.visit, Some(&self.asked), &denial, reply, from).await;
             }
             (Stop::Denied(denial), None) => self.tell(denial.happened()).await,
             (Stop::Gone, _) => self.tell(self.ledger.allowed()).await,

@@ -34,6 +34,8 @@ pub(crate) struct Asked {
     pub(crate) socket: bool,
     /// The client waits to be asked for the body.
     pub(crate) expects: bool,
+    /// The client reads what follows a body; only HTTP/2 passes it on.
+    pub(crate) trailers: bool,
 }
 
 /// Waits for an answer.
@@ -102,6 +104,10 @@ pub(crate) async fn send<'a>(
             for value in request.headers_mut().values_mut() {
                 // Not kept in tables of the connection, which also has other requests.
                 value.set_sensitive(true);
+            }
+            if asked.trailers {
+                let value = http::HeaderValue::from_static("trailers");
+                request.headers_mut().insert(http::header::TE, value);
             }
             if let Framing::Length(length) = asked.framing {
                 let name = http::header::CONTENT_LENGTH;

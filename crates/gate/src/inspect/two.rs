@@ -12,7 +12,7 @@ use super::body::Incoming;
 use super::exchange::{Visit, exchange, refuse};
 use super::reply::{Reply, fields_of};
 use super::request::Asked;
-use super::upstream::{CONNECTION_WINDOW, FRAME, STREAM_WINDOW};
+use super::upstream::FRAME;
 use super::wire::Link;
 use crate::head::{Fields, Framing, HeadError, MAX_FIELDS, MAX_HEAD, Place, read_path};
 use crate::open::Held;
@@ -20,6 +20,10 @@ use crate::state::{Denial, Flow};
 
 /// BOUND: requests of one connection at a time.
 const MAX_STREAMS: u32 = 128;
+/// BOUND: what a client may send before it is passed on, for a stream and for all of a connection.
+/// The memory is the host's, so this is less than what hosts may send.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(visit: Visit, link: Link, held: Option<Held>) {
@@ -63,7 +67,7 @@ async fn answer(visit: &Visit, request: http::Request<RecvStream>, respond: Send
         }
         Err(error) => {
             let denial = Denial::plain(Reason::Malformed, error.to_string());
-            refuse(visit, None, &denial, Reply::Two(respond)).await;
+            refuse(visit, None, &denial, Reply::Two(respond), &from).await;
         }
     }
     from.drain().await;
@@ -113,6 +117,7 @@ fn read(flow: &Flow, head: &http::request::Parts, from: &Incoming<'_>) -> Result
         .map_or("", http::uri::PathAndQuery::as_str)
         .to_owned();
     let expects = fields.has("expect");
+    let trailers = fields.has_word("te", "trailers");
     fields.strip_hop_by_hop();
     fields.remove("host");
     fields.remove("expect");
@@ -125,6 +130,7 @@ fn read(flow: &Flow, head: &http::request::Parts, from: &Incoming<'_>) -> Result
         framing,
         socket: false,
         expects,
+        trailers,
     })
 }
 

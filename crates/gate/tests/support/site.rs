@@ -243,23 +243,28 @@ impl Looking {
     /// A connection of TLS from inside, sent in parts of this size.
     pub fn secure(&self, host: &str, port: u16, part: usize) -> Secure {
         let address = self.gate.lookup(host).expect("it is allowed");
-        let mut roots = RootCertStore::empty();
-        for own in CertificateDer::pem_file_iter(self.authority()).expect("PEM") {
-            roots.add(own.expect("PEM")).expect("a certificate");
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from(host.to_owned()).expect("a name");
-        let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
         let stream = self
             .gate
             .inside(move || kit::connect(address.into(), port).expect("it listens"));
-        StreamOwned::new(connection, InParts { stream, part })
+        client(self.authority(), host, stream, part)
     }
+}
+
+/// A client of TLS that trusts what is in a file.
+pub fn client(trusts: &Path, host: &str, stream: TcpStream, part: usize) -> Secure {
+    let mut roots = RootCertStore::empty();
+    for own in CertificateDer::pem_file_iter(trusts).expect("PEM") {
+        roots.add(own.expect("PEM")).expect("a certificate");
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned()).expect("a name");
+    let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
+    StreamOwned::new(connection, InParts { stream, part })
 }
 
 pub type Secure = StreamOwned<ClientConnection, InParts>;

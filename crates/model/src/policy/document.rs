@@ -105,6 +105,9 @@ impl Document {
                 Self::default()
             }
         };
+        reader
+            .problems
+            .sort_by_key(|problem| (problem.line, problem.column));
         match reader.problems.is_empty() {
             true => Ok(document),
             false => Err(DocumentError(reader.problems)),

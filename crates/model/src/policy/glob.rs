@@ -36,7 +36,8 @@ impl Globs {
                 pattern: pattern.to_owned(),
                 source,
             };
-            let whole = plain(pattern)?;
+            // The pattern language itself folds the letters of ASCII only.
+            let whole = plain(&pattern.to_lowercase())?;
             // `dir/**` is what is in it; the directory itself goes with it.
             for form in [whole.strip_suffix("/**"), Some(&whole)]
                 .into_iter()
@@ -62,11 +63,16 @@ impl Globs {
 
     /// Whether a path, or a directory above it, is matched.
     pub fn matches(&self, path: &Path) -> bool {
-        !self.0.is_empty()
-            && path
-                .ancestors()
-                .filter(|part| !part.as_os_str().is_empty())
-                .any(|part| self.0.is_match(part))
+        if self.0.is_empty() {
+            return false;
+        }
+        let folded = path.to_str().map(str::to_lowercase);
+        folded
+            .as_deref()
+            .map_or(path, Path::new)
+            .ancestors()
+            .filter(|part| !part.as_os_str().is_empty())
+            .any(|part| self.0.is_match(part))
     }
 }
 
@@ -88,7 +94,8 @@ mod tests {
 
     #[test]
     fn a_pattern_means_what_a_person_means() {
-        let globs = Globs::parse(&[".env*", "**/*.pem", "secrets/**", "/conf/key"]).unwrap();
+        let patterns = [".env*", "**/*.pem", "secrets/**", "/conf/key", "Clé[A-C]"];
+        let globs = Globs::parse(&patterns).unwrap();
         for (path, expected) in [
             (".env", true),
             (".env.local", true),
@@ -101,6 +108,8 @@ mod tests {
             ("conf/key", true),
             ("sub/conf/key", false),
             ("env", false),
+            ("cLÉb", true),
+            ("cléd", false),
             ("src/main.rs", false),
         ] {
             assert_eq!(globs.matches(Path::new(path)), expected, "{path}");

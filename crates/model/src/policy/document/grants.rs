@@ -199,6 +199,7 @@ fn secret<'t>(
 ) -> Option<SecretRule> {
     let table = reader.table(value)?;
     let keys = ["from", "hosts", "methods", "path", "header", "lifetime"];
+    let before = reader.problems.len();
     let mut source = None;
     let mut rule = SecretRule {
         name,
@@ -248,7 +249,8 @@ fn secret<'t>(
     if rule.lifetime_seconds.is_some() && !matches!(source, SecretSource::Command(_)) {
         reader.wrong(value.span(), "`lifetime` goes with `from = \"command:…\"`");
     }
-    if rule.hosts.is_empty() {
+    // A host that is none was told already.
+    if rule.hosts.is_empty() && reader.problems.len() == before {
         reader.wrong(value.span(), "a secret has `hosts`, which may see it");
     }
     rule.source = source;

@@ -6,7 +6,7 @@ use super::*;
 use crate::policy::SecretSource;
 use crate::policy::network::Protocol;
 
-const HOME: &str = "/home/someone";
+const HOME: &str = "/srv/person";
 
 fn parse(text: &str) -> Result<Document, DocumentError> {
     let source = Source {
@@ -65,7 +65,7 @@ disk = "none"
     let document = parse(text).unwrap();
     assert_eq!(document.extends[0].text, "standard");
     assert_eq!(document.hide[2].from.line, 4);
-    assert_eq!(document.mounts[0].host, Path::new("/home/someone/data"));
+    assert_eq!(document.mounts[0].host, Path::new("/srv/person/data"));
     assert!(document.mounts[1].writable);
     let allow = document.allow.as_ref().unwrap();
     assert!(matches!(&allow[0], Grant::Preset(line) if line.text == "npm"));
@@ -82,7 +82,7 @@ disk = "none"
     let token = &document.secrets[0];
     assert_eq!(token.source, SecretSource::Command("pass show api".into()));
     assert_eq!(token.lifetime_seconds, Some(300));
-    let file = SecretSource::File("/home/someone/token".into());
+    let file = SecretSource::File("/srv/person/token".into());
     assert_eq!(document.secrets[1].source, file);
     assert_eq!(document.secrets[1].header, "Authorization: Bearer {}");
     assert_eq!(document.limits[&Limit::Disk].most, None);
@@ -283,6 +283,8 @@ fn long_lines_are_cut_and_many_problems_are_bounded() {
     assert!(shown.len() < 1000, "{}", shown.len());
     let many: String = (0..500).map(|n| format!("k{n} = 1\n")).collect();
     assert_eq!(parse(&many).unwrap_err().0.len(), problem::MAX_PROBLEMS);
+    let list = "'a.example', ".repeat(1001);
+    assert!(parse(&format!("[network]\nallow = [{list}]")).is_err());
     let deep = format!("extends = {}", "[".repeat(100_000));
     assert!(parse(&deep).is_err());
 }
