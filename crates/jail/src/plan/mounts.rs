@@ -155,7 +155,7 @@ mod tests {
             ("/tmp", false),
             ("/tmp/x", false),
             ("/var/tmp/x", false),
-            ("/root/x", false),
+            ("/root", false),
             ("/home", false),
             ("/home/agent", false),
             ("/run", false),
