@@ -14,7 +14,7 @@ use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
 use ringfence_engine::ids::RunId;
 use ringfence_engine::run::{RunRequest, RunResult};
-use ringfence_engine::workspace::{Ignored, View};
+use ringfence_engine::workspace::{Ignored, View, open_folder};
 use ringfence_jail::signals::Signals;
 use ringfence_jail::terminal::RawMode;
 use ringfence_model::ByteText;
@@ -148,17 +148,15 @@ impl Run {
             Some(folder) => folder.clone(),
             None => std::env::current_dir()?,
         };
-        if !folder.is_dir() {
-            return Err(Error::NoFolder(folder).into());
-        }
+        let real = open_folder(home, &folder)?;
         let hide = self.hide.iter().map(|text| Line {
             text: text.clone(),
             from: typed_as("--hide"),
         });
         let asked = self
             .policy
-            .asked(home, &self.limits, Some(&folder), hide.collect())?;
-        let policy = asked.settle(home, &folder).map_err(Error::Policy)?;
+            .asked(home, &self.limits, Some(real.path()), hide.collect())?;
+        let policy = asked.settle(home, real.path()).map_err(Error::Policy)?;
         let notes = policy.notes();
         let mut env = policy.env;
         env.extend(self.variables.variables());
