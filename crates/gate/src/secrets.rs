@@ -5,6 +5,8 @@
 //! to, in the field that it is bound to, after the host proved who it is.
 //! INVARIANT: no value is in an error, an event or the text of `Debug`.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_model::gate::{BoundSecret, SecretValue};
@@ -32,7 +34,7 @@ const CREDENTIALS: [&str; 9] = [
 /// All secrets of a sandbox.
 pub(crate) struct Secrets {
     all: Vec<Secret>,
-    placeholders: Option<Needles>,
+    placeholders: Option<Arc<Needles>>,
     values: Option<Needles>,
 }
 
@@ -102,7 +104,7 @@ impl Secrets {
         );
         Ok(Self {
             all,
-            placeholders,
+            placeholders: placeholders.map(Arc::new),
             values,
         })
     }
@@ -119,9 +121,20 @@ impl Secrets {
             .any(|own| own.is_for_host(host) && !own.bound.methods.is_empty())
     }
 
-    /// What must not be in the body of a request.
-    pub(crate) fn placeholders(&self) -> Option<&Needles> {
-        self.placeholders.as_ref()
+    /// What must not be in the body of a request to this host: placeholders, but for those of its
+    /// own secrets. They mean nothing to it, and agents tell their models what they see.
+    pub(crate) fn placeholders(&self, host: &Host) -> Option<Arc<Needles>> {
+        if !self.bound_to(host) {
+            return self.placeholders.clone();
+        }
+        let foreign = self.all.iter().map(|own| {
+            let sought = match own.is_for_host(host) {
+                true => "",
+                false => own.bound.placeholder.as_str(),
+            };
+            (sought.as_bytes(), &b""[..])
+        });
+        Needles::new(foreign).map(Arc::new)
     }
 
     /// What must not be in an answer of this host.

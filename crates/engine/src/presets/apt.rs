@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use ringfence_model::gate::IndexKind;
 
-use super::{PresetError, Staged};
 use super::draft::Draft;
 use super::surroundings::{Setting, Surroundings, Text};
+use super::{PresetError, Staged};
 
 /// BOUND: files in the directory of sources.
 const MAX_FILES: usize = 1000;

@@ -407,7 +407,7 @@ impl Exchange<'_> {
     /// Passes on the body of the request. `false`: the host takes no more of it.
     async fn pump(&self, from: &mut Incoming<'_>, out: &mut Outgoing<'_>) -> Result<bool, Stop> {
         let secrets = &self.flow().gate.inspect.secrets;
-        let mut search = secrets.placeholders().map(Stream::new);
+        let mut search = secrets.placeholders(&self.flow().host).map(Stream::new);
         loop {
             let piece = tokio::time::timeout(PATIENCE, from.piece()).await;
             let piece = piece.map_err(|_| Stop::Gone)?.map_err(|_| Stop::Gone)?;
