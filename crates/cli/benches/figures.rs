@@ -84,7 +84,8 @@ struct Asked {
 fn main() -> Result<ExitCode> {
     let asked = parse(std::env::args().skip(1))?;
     if rustix::process::geteuid().is_root() && !asked.as_root {
-        return place::again_unprivileged();
+        let builds = asked.names.is_empty() || asked.names.iter().any(|name| name == "observe");
+        return place::again_unprivileged(builds.then(place::toolchain).flatten());
     }
     let place = Place::make()?;
     let mut table = Table::default();

@@ -8,6 +8,11 @@ use ringfence_engine::store::StoreError;
 
 use crate::text::clean;
 
+/// HOSTILE: a message may hold what somebody else chose: its lines are seen to be its own.
+fn inset(message: &str) -> String {
+    clean(message).replace('\n', "\n    ")
+}
+
 /// Tells a failure on standard error.
 pub fn report(error: anyhow::Error) -> ExitCode {
     // What comes straight from the store is known as well.
@@ -22,9 +27,9 @@ pub fn report(error: anyhow::Error) -> ExitCode {
     if causes.any(|io| io.kind() == std::io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {}", clean(&error.to_string()));
+    eprintln!("error: {}", inset(&error.to_string()));
     for cause in error.chain().skip(1) {
-        eprintln!("  because: {}", clean(&cause.to_string()));
+        eprintln!("  because: {}", inset(&cause.to_string()));
     }
     let known = error.downcast_ref::<Error>();
     if let Some(hint) = known.and_then(Error::hint) {

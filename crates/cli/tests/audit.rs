@@ -69,6 +69,8 @@ fn a_run_is_told_by_any_of_its_names_and_from_its_bundle() -> Result<()> {
             "proved: ",
             "command: sh -c 'echo x > new; exit 3'",
             "command ended: exit 3",
+            " of CPU, ",
+            "iB at most",
             "sealed: 1 change, 0 left behind",
             "over: failed",
         ];

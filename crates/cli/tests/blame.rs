@@ -10,6 +10,7 @@
 mod support;
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -223,14 +224,21 @@ fn everything_that_changed_is_explained() -> Result<()> {
     })
 }
 
+/// The bundle of a run, for somebody to change.
+fn copy(env: &Sandboxed, fixture: &Fixture, result: &Value) -> Result<PathBuf> {
+    let bundle = result["bundle"].as_str().context("a bundle")?;
+    let copy = fixture.state.join("copy");
+    let copied = copy.to_str().context("a path of text")?;
+    env.as_owner(fixture, &fixture.folder, &["cp", "-r", bundle, copied])?;
+    env.as_owner(fixture, &fixture.folder, &["chmod", "-R", "u+rwX", copied])?;
+    Ok(copy)
+}
+
 /// A bundle that was changed by somebody is told of, not believed and not fallen over.
 #[test]
 fn a_bundle_that_does_not_fit_is_told() -> Result<()> {
     in_each_mode("unfit", |env, fixture| {
         let result = env.run_with(fixture, &[], "echo x >> a.txt")?;
-        let bundle = result["bundle"].as_str().context("a bundle")?;
-        let copy = fixture.state.join("copy");
-        let copied = copy.to_str().context("a path of text")?;
         for (name, text, part) in [
             (
                 "changes.patch",
@@ -241,14 +249,45 @@ fn a_bundle_that_does_not_fit_is_told() -> Result<()> {
             ("audit.jsonl", "{}\n", "journal"),
             ("result.json", "{}", "result.json"),
         ] {
-            env.as_owner(fixture, &fixture.folder, &["cp", "-r", bundle, copied])?;
-            env.as_owner(fixture, &fixture.folder, &["chmod", "-R", "u+rwX", copied])?;
+            let copy = copy(env, fixture, &result)?;
+            let copied = copy.to_str().context("a path of text")?;
             fs::write(copy.join(name), text)?;
             let output = env.call(fixture).finish(&["blame", copied, "a.txt"])?;
             ensure!(!output.status.success(), "{name}: {}", output.stdout);
             ensure!(output.stderr.contains(part), "{name}: {}", output.stderr);
             ensure!(!output.stderr.contains("panicked"), "{}", output.stderr);
             env.as_owner(fixture, &fixture.folder, &["rm", "-rf", copied])?;
+        }
+        Ok(())
+    })
+}
+
+/// Whoever made a bundle chose its words: none of them is more than text on a terminal.
+#[test]
+fn the_name_of_a_run_in_a_bundle_is_only_text() -> Result<()> {
+    in_each_mode("forged", |env, fixture| {
+        let result = env.run_with(fixture, &[], "echo x >> a.txt")?;
+        let copy = copy(env, fixture, &result)?;
+        let copied = copy.to_str().context("a path of text")?;
+        let name = copy.join("result.json");
+        let text = fs::read_to_string(&name)?;
+        let mut forged: Value = serde_json::from_str(&text)?;
+        forged["run"] = "0f\nforged: all is well\u{1b}[2J\u{202e}".into();
+        fs::write(&name, serde_json::to_string(&forged)?)?;
+        for words in [
+            &["blame", copied][..],
+            &["blame", copied, "a.txt"],
+            &["blame", copied, "nothing"],
+        ] {
+            let output = env.call(fixture).finish(words)?;
+            let said = format!("{}{}", output.stdout, output.stderr);
+            ensure!(!said.contains("panicked"), "{said}");
+            let bad = said
+                .chars()
+                .find(|&c| ringfence_model::text::misleads(c) && c != '\n');
+            ensure!(bad.is_none(), "{words:?}: {bad:?}");
+            let begins = said.lines().find(|line| line.starts_with("forged"));
+            ensure!(begins.is_none(), "{words:?}: {said}");
         }
         Ok(())
     })

@@ -346,6 +346,62 @@ fn r34_a_bundle_is_verified_elsewhere() -> Result<()> {
     })
 }
 
+/// What never was a bundle is not called a broken one.
+#[test]
+fn a_directory_that_is_no_bundle_is_told_as_such() -> Result<()> {
+    in_each_mode("no-bundle", |env, fixture| {
+        for path in [&fixture.folder, &fixture.state] {
+            let path = path.to_string_lossy();
+            let output = env.call(fixture).finish(&["verify", &path])?;
+            output.exits(2)?;
+            ensure!(output.stderr.contains("no bundle"), "{}", output.stderr);
+            ensure!(output.stdout.is_empty(), "{}", output.stdout);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_base_that_is_named_and_is_another_one_is_a_failure() -> Result<()> {
+    in_each_mode("wrong-base", |env, fixture| {
+        commit_all(env, fixture)?;
+        let result = env.run_with(fixture, &[], "echo x >> a.txt")?;
+        let bundle = result["bundle"].as_str().context("no bundle is named")?;
+        let folder = fixture.folder.to_string_lossy();
+        let report = verify(env, fixture, &[bundle, "--base", &folder], 0)?;
+        ensure!(state(&report, "base") == "ok", "{report}");
+        // Another commit is there, and the one that it started from is not.
+        let other = fixture.state.join("other");
+        let path = other.to_string_lossy();
+        env.as_owner(fixture, &fixture.folder, &["mkdir", &path])?;
+        for words in [
+            &["init", "-q"][..],
+            &[
+                "-c",
+                "user.name=x",
+                "-c",
+                "user.email=x@example",
+                "commit",
+                "-q",
+                "--allow-empty",
+                "-m",
+                "x",
+            ],
+        ] {
+            env.git(fixture, &other, words)?;
+        }
+        let words = ["verify", bundle, "--base", &path];
+        let output = env.call(fixture).finish(&words)?;
+        ensure!(!output.status.success(), "{}", output.stdout);
+        ensure!(
+            !output.stdout.contains("ok           base"),
+            "{}",
+            output.stdout
+        );
+        Ok(())
+    })
+}
+
 #[test]
 fn a_run_that_goes_on_or_failed_early_has_no_bundle() -> Result<()> {
     in_each_mode("early", |env, fixture| {

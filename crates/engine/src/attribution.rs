@@ -10,7 +10,8 @@
 //! ```
 //!
 //! INVARIANT (the accounting identity): a changed path that no observed write explains is listed as
-//! unexplained, and the whole is not complete. What explains a path: something done to it, under
+//! unexplained, and the whole is not complete; nor is it where a write was seen of which cannot be
+//! told where it was. What explains a path: something done to it, under
 //! this name or an earlier one, or to another name of the same file, or the move of a directory
 //! above it, of a kind that can have this effect.
 //!
@@ -100,6 +101,7 @@ impl<'a> Join<'a> {
             left_hunks: HUNKS,
             result: Attribution {
                 prefix: ByteText::from(prefix),
+                unplaced_count: evidence.unplaced().count() as u64,
                 ..Attribution::default()
             },
         };
@@ -154,7 +156,8 @@ impl<'a> Join<'a> {
                 ..FileWriters::default()
             });
         }
-        self.result.complete = self.result.unexplained_count == 0;
+        self.result.complete =
+            self.result.unexplained_count == 0 && self.result.unplaced_count == 0;
     }
 
     fn unexplained(&mut self, path: &ByteText) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ringfence_model::gate::Traffic;
 use ringfence_model::journal::{Event, Line};
 use ringfence_model::observed::{
-    Exec, ExecFailed, Exit, Observed, Program, Refused, Version, Write,
+    Exec, ExecFailed, Exit, Observed, Program, Refused, Version, Write, Wrote,
 };
 
 /// Everything that was observed, in order.
@@ -108,6 +108,12 @@ impl Evidence {
             Event::GateLost { .. } => self.gate_lost = true,
             _ => {}
         }
+    }
+
+    /// Writes of which cannot be told where they were.
+    pub fn unplaced(&self) -> impl Iterator<Item = &Write> {
+        let writes = self.writes.iter().map(|(_, write)| write);
+        writes.filter(|write| write.what == Wrote::Unplaced)
     }
 
     /// An exec and those that led to it, nearest first.

@@ -23,9 +23,11 @@ mod names;
 mod network;
 mod paths;
 mod programs;
+mod recipes;
 mod runners;
 mod scan;
 mod secrets;
+mod settings;
 mod shape;
 mod weakened;
 
@@ -78,6 +80,7 @@ const RULES: &[fn(&Facts<'_>, &mut Found)] = &[
     programs::look,
     hooks::look,
     executes::look,
+    recipes::look,
     names::look,
     shape::look,
     network::look,

@@ -12,6 +12,7 @@ mod load;
 mod run;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use ringfence_model::ByteText;
@@ -66,8 +67,9 @@ pub fn of_host(
         Some(typed) => loader.host(typed),
         None => {
             let own = home.root().join(HOST_FILE);
-            match own.try_exists() {
-                Ok(false) => Ok(Effective::default()),
+            match std::fs::symlink_metadata(&own) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Effective::default()),
+                // A link to nothing was meant to be a policy.
                 _ => loader.host(&own),
             }
         }

@@ -23,7 +23,7 @@ use ringfence_jail::plan::Spec;
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{Backend, PATCH};
 use ringfence_model::changes::ChangeSet;
-use ringfence_model::journal::Event;
+use ringfence_model::journal::{Event, measured};
 use ringfence_model::limits::{Grade, Limits};
 use ringfence_model::observed::Observed;
 use ringfence_model::outcome::{Outcome, RunStatus};
@@ -360,12 +360,15 @@ fn exec(
 }
 
 fn exit_event(attended: &Attended) -> Event {
+    let (cpu_ms, peak_bytes) = measured(attended.cpu_ms, attended.peak_bytes);
     Event::CommandEnded {
         outcome: attended.outcome,
         code: attended.code,
         signal: attended.signal,
         duration_ms: attended.duration_ms,
         leftovers: attended.leftovers.len() as u64,
+        cpu_ms,
+        peak_bytes,
     }
 }
 

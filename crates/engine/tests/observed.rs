@@ -8,6 +8,8 @@ mod again;
 #[path = "protocol/bench.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod bench;
+#[path = "observed/evasions.rs"]
+mod evasions;
 #[path = "observed/execs.rs"]
 mod execs;
 #[path = "observed/hostile.rs"]

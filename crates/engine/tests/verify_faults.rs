@@ -339,7 +339,7 @@ fn a_result_that_lies_is_found_even_where_it_is_signed() {
 fn a_journal_that_tells_another_story_is_found_even_where_it_is_signed() {
     let key = golden_key();
     type Lie = fn(&mut Event);
-    let lies: [(&str, Lie); 6] = [
+    let lies: [(&str, Lie); 7] = [
         ("status", |event| {
             if let Event::End { status } = event {
                 *status = RunStatus::Failed;
@@ -348,6 +348,11 @@ fn a_journal_that_tells_another_story_is_found_even_where_it_is_signed() {
         ("exit code", |event| {
             if let Event::CommandEnded { code, .. } = event {
                 *code = Some(3);
+            }
+        }),
+        ("memory", |event| {
+            if let Event::CommandEnded { peak_bytes, .. } = event {
+                *peak_bytes = Some(1);
             }
         }),
         ("command", |event| {

@@ -24,16 +24,16 @@ fn main() {
         .skip(1)
         .filter(|word| !word.starts_with('-'))
         .collect();
-    let all: [(&str, fn(&Bench)); 3] = [
-        ("bytes", bytes),
-        ("latency", latency),
-        ("requests", requests),
-    ];
     let Some(bench) = Bench::new() else { return };
-    for (name, run) in all {
-        if only.is_empty() || only.iter().any(|word| word == name) {
-            run(&bench);
-        }
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|word| word == name);
+    if wanted("bytes") {
+        bytes(&bench);
+    }
+    if wanted("latency") {
+        latency(&bench);
+    }
+    if wanted("requests") {
+        requests(&bench);
     }
 }
 

@@ -61,7 +61,11 @@ impl State {
             authority: looks(setup).then(Authority::new).transpose()?,
             secrets: Secrets::new(&setup.secrets, values).map_err(io::Error::other)?,
             trust: Trust::default(),
-            cache: setup.cache.as_deref().map(Cache::open).transpose()?,
+            // A cache that cannot be used is no reason to have no network.
+            cache: setup
+                .cache
+                .as_deref()
+                .and_then(|path| Cache::open(path).ok()),
             sources: Sources::default(),
         })
     }

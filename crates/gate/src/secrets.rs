@@ -145,6 +145,9 @@ impl Secrets {
     ) -> Result<Swaps, Misplaced<'_>> {
         let mut swaps = Vec::new();
         let mut stripped = Vec::new();
+        if self.all.is_empty() {
+            return Ok(Swaps { swaps, stripped });
+        }
         self.check(target.as_bytes(), "address")?;
         self.check(&undo_percent(target.as_bytes()), "address")?;
         let bound = self.bound_to(host);

@@ -45,10 +45,13 @@ pub(crate) fn hide() -> io::Result<()> {
 /// not, and so this is no reason to have no gate.
 pub(crate) fn raise(setup: &Setup) -> io::Result<RulesetStatus> {
     let abi = ABI::V6;
-    let look = AccessFs::ReadFile | AccessFs::ReadDir;
     let resolv = std::fs::canonicalize("/etc/resolv.conf").ok();
     let readable = READABLE.iter().map(PathBuf::from);
+    // Where a host's own certificates are elsewhere, its environment says so.
+    let elsewhere = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
+    let elsewhere = elsewhere.into_iter().flatten().map(PathBuf::from);
     let readable = readable.chain(resolv).chain(setup.roots.clone());
+    let readable = readable.chain(elsewhere);
     let build = || -> Result<RulesetStatus, RulesetError> {
         let mut ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
@@ -58,6 +61,10 @@ pub(crate) fn raise(setup: &Setup) -> io::Result<RulesetStatus> {
             .scope(Scope::from_all(abi))?
             .create()?;
         for path in readable {
+            let look = match path.is_dir() {
+                true => AccessFs::ReadFile | AccessFs::ReadDir,
+                false => AccessFs::ReadFile.into(),
+            };
             // Most hosts have some of these only.
             if let Ok(path) = PathFd::new(&path) {
                 ruleset = ruleset.add_rule(PathBeneath::new(path, look))?;
@@ -80,6 +87,7 @@ fn open(path: &Path) -> Option<PathFd> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
     use std::process::Command;
 
     use super::*;
@@ -91,19 +99,24 @@ mod tests {
         fs::create_dir(&cache).unwrap();
         fs::write(folder.path().join("secret"), "x").unwrap();
         let place = folder.path().to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         // The wall is around the thread that raises it, and what it starts.
         let behind = std::thread::spawn(move || {
             let setup = Setup {
                 cache: Some(cache.clone()),
                 ..Setup::default()
             };
-            if raise(&setup).unwrap() == RulesetStatus::NotEnforced {
-                println!("SKIPPED the wall of a gate: this kernel has no Landlock");
+            if raise(&setup).unwrap() != RulesetStatus::FullyEnforced {
+                println!("SKIPPED the wall of a gate: this kernel has not all of Landlock");
                 return;
             }
             fs::write(cache.join("kept"), "x").unwrap();
             fs::rename(cache.join("kept"), cache.join("there")).unwrap();
-            fs::read("/etc/passwd").unwrap();
+            // Names are found, certificates are read, hosts are dialled.
+            assert!(("localhost", 1).to_socket_addrs().unwrap().next().is_some());
+            assert!(rustls_native_certs::load_native_certs().errors.is_empty());
+            TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            UdpSocket::bind("127.0.0.1:0").unwrap();
             let denied = |result: io::Result<()>| {
                 assert_eq!(result.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
             };
@@ -111,6 +124,7 @@ mod tests {
             denied(fs::write(place.join("new"), "x"));
             denied(fs::write(place.join("secret"), "y"));
             denied(fs::remove_file(place.join("secret")));
+            denied(TcpListener::bind("127.0.0.1:0").map(|_| ()));
             denied(Command::new("/bin/true").status().map(|_| ()));
         });
         behind.join().unwrap();

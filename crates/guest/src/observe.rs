@@ -70,7 +70,20 @@ struct Watched {
 struct Pending {
     stream: u32,
     process: i32,
+    /// The exec that it was, or was forked from, when it asked.
+    by: Option<u64>,
     call: ExecCall,
+}
+
+/// An exec that takes place, with what is known of it.
+struct Executed<'a> {
+    stream: u32,
+    process: i32,
+    by: Option<u64>,
+    call: &'a ExecCall,
+    exe: Vec<u8>,
+    argv: Argv,
+    verified: bool,
 }
 
 /// An exec that waits until another one of its process is decided.
@@ -196,11 +209,19 @@ impl Observer {
             return;
         }
         let seen = self.writes.look(shown.thread, shown.asked, &self.table);
-        if listener.still_waits(shown) {
-            for fact in seen {
-                tell(connection, stream, fact);
+        if !listener.still_waits(shown) {
+            return;
+        }
+        match seen {
+            Ok(facts) => {
+                for fact in facts {
+                    tell(connection, stream, fact);
+                }
+                listener.let_go_on(shown);
             }
-            listener.let_go_on(shown);
+            // HOSTILE: what we cannot read, the kernel cannot, unless it is made readable
+            // meanwhile.
+            Err(errno) => listener.refuse(shown, errno),
         }
     }
 
@@ -240,6 +261,7 @@ impl Observer {
                 let pending = Pending {
                     stream,
                     process,
+                    by: self.table.exec_of(thread),
                     call,
                 };
                 self.pending.insert(thread, pending);
@@ -270,11 +292,16 @@ impl Observer {
         call: &ExecCall,
         connection: &mut Connection,
     ) {
-        let argv = call.argv();
-        let process = table::who(shown.thread).process;
-        let exe = call.file();
-        let stream = self.listeners[at].stream;
-        self.executed(stream, process, call, exe, argv, false, connection);
+        let executed = Executed {
+            stream: self.listeners[at].stream,
+            process: table::who(shown.thread).process,
+            by: self.table.exec_of(shown.thread),
+            call,
+            exe: call.file(),
+            argv: call.argv(),
+            verified: false,
+        };
+        self.executed(executed, connection);
         self.listeners[at].listener.let_go_on(shown);
     }
 
@@ -298,7 +325,10 @@ impl Observer {
                 Stop::Executed { process, former } => {
                     let pending = self.pending.remove(&former);
                     let other = self.pending.remove(&process);
-                    if let Some(Pending { stream, call, .. }) = pending.or(other) {
+                    if let Some(Pending {
+                        stream, by, call, ..
+                    }) = pending.or(other)
+                    {
                         let argv = Argv::of_process(process);
                         let exe = paths::link(process, "exe");
                         // What cannot be read (it was killed where it stands) is not verified.
@@ -306,7 +336,16 @@ impl Observer {
                         for failed in self.attempts.executed(former, call.name()) {
                             tell_failed(connection, failed);
                         }
-                        self.executed(stream, process, &call, exe, argv, verified, connection);
+                        let executed = Executed {
+                            stream,
+                            process,
+                            by,
+                            call: &call,
+                            exe,
+                            argv,
+                            verified,
+                        };
+                        self.executed(executed, connection);
                     }
                     observe::detach(process, 0);
                 }
@@ -334,19 +373,20 @@ impl Observer {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one fact in all its parts")]
-    fn executed(
-        &mut self,
-        stream: u32,
-        process: i32,
-        call: &ExecCall,
-        exe: Vec<u8>,
-        argv: Argv,
-        verified: bool,
-        connection: &mut Connection,
-    ) {
+    fn executed(&mut self, executed: Executed<'_>, connection: &mut Connection) {
+        let Executed {
+            stream,
+            process,
+            by,
+            call,
+            exe,
+            argv,
+            verified,
+        } = executed;
         self.last_exec += 1;
-        let place = self.table.executed(process, self.last_exec, stream, &exe);
+        let place = self
+            .table
+            .executed(process, self.last_exec, stream, &exe, by);
         let program = self.programs.number(stream, process, &exe, verified);
         let exec = Exec {
             exec: self.last_exec,

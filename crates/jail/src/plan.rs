@@ -3,12 +3,12 @@
 //! `plan` is a pure function from a specification and the facts about the host to that list; the
 //! loop in `execute` does what it says. To know what a sandbox can see, read the list.
 
+mod gate;
 mod kernel;
 mod mounts;
 mod workspace;
 
 use std::ffi::CString;
-use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,12 @@ use std::path::{Path, PathBuf};
 use crate::facts::{HostFacts, Item};
 use crate::identity::{AGENT_ID, Identity};
 
+pub use gate::{GateSpec, TRUST};
 pub use mounts::{HostMount, Shown, may_show_at};
 pub use workspace::{Access, Area};
 
 /// The directory inside that holds what Ringfence itself needs.
 pub const OWN: &str = ".ringfence";
-
-/// Where the certificates are that are trusted inside, relative to the root.
-pub const TRUST: &str = ".ringfence/ca.pem";
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -38,15 +36,6 @@ pub struct Spec {
     pub tmpfs_bytes: u64,
     /// Where there is a gate. Without one there is nothing to reach.
     pub gate: Option<GateSpec>,
-}
-
-/// How the gate shows inside.
-#[derive(Clone, Debug)]
-pub struct GateSpec {
-    /// The address that answers questions for names.
-    pub name_server: Ipv4Addr,
-    /// A file of the certificates that the inside trusts, instead of the host's own.
-    pub trust: Option<PathBuf>,
 }
 
 /// What the layers hold.
@@ -251,7 +240,7 @@ pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     scratch(&mut list, spec);
     workspace::mount(&mut list, spec, &inside)?;
     mounts::show(&mut list, spec, &inside)?;
-    trust(&mut list, spec, facts);
+    gate::show(&mut list, spec, facts);
     kernel::proc(&mut list, spec, facts);
     list.push(Op::LoopbackUp);
     list.push(Op::Hostname {
@@ -347,11 +336,7 @@ fn open_sources(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), P
     for mount in &spec.mounts {
         mounts::open(list, mount)?;
     }
-    if let Some(file) = trusted(spec) {
-        for _ in trust_places(facts) {
-            list.open(host(file)?, SYSTEM_ATTRIBUTES);
-        }
-    }
+    gate::open(list, spec, facts)?;
     // From here on slots are taken in the same order.
     list.slots = 0;
     Ok(())
@@ -435,36 +420,13 @@ fn etc(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), PlanError>
         b"127.0.0.1 localhost ringfence\n::1 localhost\n",
     );
     list.file("etc/hostname", b"ringfence\n");
-    let names = spec
-        .gate
-        .as_ref()
-        .map(|gate| format!("nameserver {}\n", gate.name_server));
-    list.file("etc/resolv.conf", names.unwrap_or_default().as_bytes());
+    list.file("etc/resolv.conf", gate::name_service(spec).as_bytes());
     list.file(
         "etc/nsswitch.conf",
         b"passwd: files\ngroup: files\nhosts: files dns\n",
     );
     list.link("/proc/self/mounts", "etc/mtab");
     Ok(())
-}
-
-fn trusted(spec: &Spec) -> Option<&Path> {
-    spec.gate.as_ref()?.trust.as_deref()
-}
-
-/// Where programs look for certificates: our own place, and each of the host's that is there.
-fn trust_places(facts: &HostFacts) -> impl Iterator<Item = &str> {
-    std::iter::once(TRUST).chain(facts.bundles.iter().map(String::as_str))
-}
-
-/// Shows the certificates that are trusted, over those of the host.
-fn trust(list: &mut List, spec: &Spec, facts: &HostFacts) {
-    if trusted(spec).is_some() {
-        list.file(TRUST, b"");
-        for place in trust_places(facts) {
-            list.attach_next(text(place));
-        }
-    }
 }
 
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];

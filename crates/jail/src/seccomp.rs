@@ -8,6 +8,8 @@
 //! shows what it executes and changes.
 
 mod allowlist;
+#[cfg(test)]
+mod walk;
 mod watched;
 
 use std::collections::BTreeMap;

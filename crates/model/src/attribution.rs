@@ -10,7 +10,8 @@ use crate::ByteText;
 /// The writers of all that changed. Execs are named by their numbers in the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attribution {
-    /// Every changed path is explained by a write that was observed.
+    /// Every changed path is explained by a write that was observed, and where each write was is
+    /// known.
     pub complete: bool,
     /// Where the folder is below the top of its repository; paths count from the top.
     #[serde(default, skip_serializing_if = "is_empty")]
@@ -18,10 +19,17 @@ pub struct Attribution {
     /// Paths that are not, the first of them.
     pub unexplained: Vec<ByteText>,
     pub unexplained_count: u64,
+    /// Writes of which cannot be told where they were: each may have been to any of the files.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unplaced_count: u64,
     /// One for each change, in the same order.
     pub files: Vec<FileWriters>,
     /// The list of files was cut at its bound.
     pub files_truncated: bool,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn is_empty(text: &ByteText) -> bool {

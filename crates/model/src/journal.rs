@@ -81,6 +81,11 @@ pub enum Event {
         signal: Option<i32>,
         duration_ms: u64,
         leftovers: u64,
+        /// What its processes used, where that is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cpu_ms: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peak_bytes: Option<u64>,
     },
     /// What changed was read from the layer.
     Seal {
@@ -124,6 +129,13 @@ pub struct MountHeld {
     pub host: ByteText,
     pub inside: ByteText,
     pub writable: bool,
+}
+
+/// CPU time and peak memory of a command, where there is a measure of them: whatever ran had
+/// memory.
+pub fn measured(cpu_ms: u64, peak_bytes: u64) -> (Option<u64>, Option<u64>) {
+    let measured = peak_bytes > 0;
+    (measured.then_some(cpu_ms), measured.then_some(peak_bytes))
 }
 
 /// One thing that was tried from inside, and whether the sandbox stood.

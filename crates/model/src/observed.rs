@@ -144,6 +144,9 @@ pub enum Wrote {
     Mode,
     /// A FIFO, socket or device was made.
     MadeNode,
+    /// One of these was asked for, and where cannot be told. `path` is the name as it was asked for,
+    /// which may not be below the workspace.
+    Unplaced,
 }
 
 /// What a file held between two writers.

@@ -9,11 +9,10 @@ use ringfence_engine::client::Message;
 use ringfence_engine::evidence;
 use ringfence_engine::journal::JournalFile;
 use ringfence_engine::sandbox::Sandbox;
-use ringfence_model::ByteText;
 use ringfence_model::journal::Event;
-use ringfence_model::wire::{Exec, Leftovers, Notice, Observation, OutputMode, Request, Stdin};
+use ringfence_model::wire::{Notice, Observation, Request};
 
-use crate::place::Place;
+use crate::place::{Place, command, copy_toolchain, toolchain};
 use crate::sample::Samples;
 use crate::table::{Against, Bound, Table, milliseconds};
 
@@ -28,6 +27,10 @@ const STORM: usize = 20_000;
 
 pub fn measure(place: &Place, table: &mut Table) -> Result<()> {
     write_sources(&place.folder())?;
+    let toolchain = toolchain();
+    if let Some(toolchain) = &toolchain {
+        copy_toolchain(toolchain, &place.folder().join("toolchain"))?;
+    }
     let journal = place.root().join("observed.jsonl");
     let mut journal = JournalFile::create(&journal)?;
     let mut sides = Vec::new();
@@ -37,17 +40,16 @@ pub fn measure(place: &Place, table: &mut Table) -> Result<()> {
         place.prove(&mut sandbox)?;
         sides.push((sandbox, layer));
     }
-    let cargo = has_cargo(&mut sides[0].0, &mut journal)?;
     let mut builds = vec![(
         "make -j2",
         "cd c && make -s clean && make -s -j2 >/dev/null".to_owned(),
         PAIRS,
     )];
-    if cargo {
+    if toolchain.is_some() {
         let build = "cd rust && rm -rf target && cargo build --offline -q 2>/dev/null";
         builds.push(("cargo build", build.to_owned(), PAIRS));
     } else {
-        table.note("cargo build: not measured, no cargo is seen inside");
+        table.note("cargo build: not measured, there is no toolchain that can be read");
     }
     let execs = format!("i=0; while [ $i -lt {EXECS} ]; do /bin/true; i=$((i+1)); done");
     builds.push(("200 × /bin/true", execs, ROUNDS));
@@ -111,21 +113,13 @@ fn inside(
     let began = Instant::now();
     let client = sandbox.client();
     let env = [
-        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        (
+            "PATH",
+            "/workspace/toolchain/bin:/usr/local/bin:/usr/bin:/bin",
+        ),
         ("HOME", "/home/agent"),
     ];
-    let asked = client.send(&Request::Exec(Exec {
-        argv: ["sh", "-c", script].map(ByteText::from).to_vec(),
-        env: env
-            .map(|(key, value)| (ByteText::from(key), ByteText::from(value)))
-            .to_vec(),
-        cwd: ByteText::from("/workspace"),
-        stdin: Stdin::Empty,
-        terminal: None,
-        timeout_ms: None,
-        output: OutputMode::Attached,
-        leftovers: Leftovers::Keep,
-    }))?;
+    let asked = client.send(&Request::Exec(command(&["sh", "-c", script], &env)))?;
     let mut seen = Seen::default();
     let exited = loop {
         match client.next(None)? {
@@ -157,10 +151,6 @@ fn guest_cpu(pid: i32) -> Result<Duration> {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
     let nanoseconds = text.split(' ').next().context("a number")?.parse()?;
     Ok(Duration::from_nanos(nanoseconds))
-}
-
-fn has_cargo(sandbox: &mut Sandbox, journal: &mut JournalFile) -> Result<bool> {
-    Ok(inside(sandbox, "cargo --version >/dev/null 2>&1", journal).is_ok())
 }
 
 /// Some work for a compiler: small files with a few functions and the usual headers.

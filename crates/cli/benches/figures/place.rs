@@ -19,14 +19,16 @@ use ringfence_model::limits::Limits;
 use ringfence_model::wire::{Exec, Leftovers, Notice, Observation, OutputMode, Request, Stdin};
 use tempfile::TempDir;
 
-/// Tells the second process where the first has put the program.
+/// Tell the second process where the first has put the program, and the toolchain.
 const BINARY_VARIABLE: &str = "RINGFENCE_BENCH_BINARY";
+const TOOLCHAIN_VARIABLE: &str = "RINGFENCE_BENCH_TOOLCHAIN";
 /// BOUND: an id that no distribution gives to a user or a service.
 const UNPRIVILEGED: u32 = 54_321;
 
 /// Runs this same bench once more as somebody without rights. What it needs is copied to where
 /// that user can read it: the build directory may be closed to others.
-pub fn again_unprivileged() -> Result<ExitCode> {
+/// So is the toolchain, where a figure needs it: it lies in the home of whoever builds.
+pub fn again_unprivileged(toolchain: Option<PathBuf>) -> Result<ExitCode> {
     let open = tempfile::Builder::new()
         .permissions(fs::Permissions::from_mode(0o755))
         .tempdir()?;
@@ -42,6 +44,10 @@ pub fn again_unprivileged() -> Result<ExitCode> {
         fs::copy(&from, to).with_context(|| format!("cannot copy `{}`", from.display()))?;
         fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
     }
+    let readable = open.path().join("toolchain");
+    if let Some(toolchain) = toolchain {
+        copy_toolchain(&toolchain, &readable)?;
+    }
     let status = Command::new("setpriv")
         .arg(format!("--reuid={UNPRIVILEGED}"))
         .arg(format!("--regid={UNPRIVILEGED}"))
@@ -52,9 +58,33 @@ pub fn again_unprivileged() -> Result<ExitCode> {
         .env("TMPDIR", &own)
         .env("HOME", &own)
         .env(BINARY_VARIABLE, &binary)
+        .env(TOOLCHAIN_VARIABLE, &readable)
         .status()
         .context("cannot start `setpriv`, which is part of util-linux")?;
     Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
+}
+
+/// Where the toolchain of this machine is, if there is one that can be read.
+pub fn toolchain() -> Option<PathBuf> {
+    let given = std::env::var_os(TOOLCHAIN_VARIABLE).map(PathBuf::from);
+    let found = given.or_else(|| {
+        let output = Command::new("rustc").args(["--print", "sysroot"]).output();
+        let said = String::from_utf8(output.ok()?.stdout).ok()?;
+        Some(PathBuf::from(said.trim()))
+    });
+    found.filter(|path| path.join("bin/cargo").is_file())
+}
+
+/// Copies what a build needs of a toolchain.
+pub fn copy_toolchain(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir(to)?;
+    let copied = Command::new("cp")
+        .arg("-rL")
+        .args(["bin", "lib"].map(|part| from.join(part)))
+        .arg(to)
+        .status()?;
+    ensure!(copied.success(), "cannot copy `{}`", from.display());
+    Ok(())
 }
 
 /// A folder to work on and a home.
@@ -214,19 +244,25 @@ impl Layer {
     }
 }
 
-/// Runs `/bin/true` in a sandbox, until its end has been told.
-pub fn exec_true(sandbox: &mut Sandbox) -> Result<()> {
-    let client = sandbox.client();
-    let asked = client.send(&Request::Exec(Exec {
-        argv: vec![ByteText::from("/bin/true")],
-        env: Vec::new(),
+/// A command in the folder, with nobody to talk to.
+pub fn command(argv: &[&str], env: &[(&str, &str)]) -> Exec {
+    let variable = |(key, value): &(&str, &str)| (ByteText::from(*key), ByteText::from(*value));
+    Exec {
+        argv: argv.iter().map(|word| ByteText::from(*word)).collect(),
+        env: env.iter().map(variable).collect(),
         cwd: ByteText::from("/workspace"),
         stdin: Stdin::Empty,
         terminal: None,
         timeout_ms: None,
         output: OutputMode::Attached,
         leftovers: Leftovers::Keep,
-    }))?;
+    }
+}
+
+/// Runs `/bin/true` in a sandbox, until its end has been told.
+pub fn exec_true(sandbox: &mut Sandbox) -> Result<()> {
+    let client = sandbox.client();
+    let asked = client.send(&Request::Exec(command(&["/bin/true"], &[])))?;
     loop {
         if let Some(Message::Notice(stream, Notice::Exited(exited))) = client.next(None)?
             && stream == asked

@@ -48,6 +48,23 @@ fn r27_weakened_tests_are_told() -> Result<()> {
     })
 }
 
+/// A write of which cannot be told where it went may have gone anywhere.
+#[test]
+fn a_write_without_a_place_is_serious() -> Result<()> {
+    in_each_mode("unplaced", |env, fixture| {
+        let missing = "m/".repeat(20);
+        let work = format!("echo x > a.txt; echo x > {missing}x; true");
+        let result = env.run_with(fixture, &[], &work)?;
+        has(&result, "serious evidence_incomplete")?;
+        expect(&result["evidence"], "complete", false)?;
+        expect(&result["evidence"], "unplaced_count", 1)?;
+        let told = env.look(fixture, &["audit", "--writes"])?;
+        ensure!(told.contains("unplaced"), "{told}");
+        let result = env.run_with(fixture, &[], "echo y > a.txt; echo x > m/m/x; true")?;
+        lacks(&result, "evidence_incomplete")
+    })
+}
+
 /// patch-020: everything that runs on the reviewer's side.
 #[test]
 fn files_that_run_on_the_reviewers_side_are_listed() -> Result<()> {

@@ -97,6 +97,10 @@ impl Names {
             exec: write.exec.unwrap_or(0),
             write: number,
         };
+        // Its path is a name that was asked for, and nothing of the workspace's.
+        if write.what == Wrote::Unplaced {
+            return;
+        }
         let name = self.make(write.path.as_bytes());
         match &write.what {
             Wrote::Renamed { from } => {
@@ -128,7 +132,10 @@ impl Names {
             Wrote::Removed => Did::Removed,
             Wrote::Mode => Did::Mode,
             Wrote::MadeNode => Did::Noded,
-            Wrote::Renamed { .. } | Wrote::Exchanged { .. } | Wrote::Linked { .. } => return,
+            Wrote::Renamed { .. }
+            | Wrote::Exchanged { .. }
+            | Wrote::Linked { .. }
+            | Wrote::Unplaced => return,
         };
         // What is done to a file is done to it under all its names; what is done to an entry not.
         if matches!(did, Did::Opened | Did::Truncated | Did::Mode) {

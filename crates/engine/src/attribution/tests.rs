@@ -20,6 +20,7 @@ fn writes(lines: &[&str]) -> Evidence {
             ("rm", path) => (path, Wrote::Removed),
             ("chmod", path) => (path, Wrote::Mode),
             ("mknod", path) => (path, Wrote::MadeNode),
+            ("somewhere", path) => (path, Wrote::Unplaced),
             ("mv", from) => (words[3], Wrote::Renamed { from: from.into() }),
             ("swap", with) => (words[3], Wrote::Exchanged { with: with.into() }),
             ("ln", to) => (words[3], Wrote::Linked { to: to.into() }),
@@ -130,6 +131,17 @@ fn who_opens_makes_truncates_or_links_wrote() {
     );
     // A write whose exec is not known explains, and names nobody.
     check(&["0 open a"], &["M a"], &["a: ? of "]);
+}
+
+#[test]
+fn a_write_without_a_place_explains_nothing_and_leaves_a_doubt() {
+    let set = changes(&["M a"]);
+    let found = join("", &writes(&["3 open a", "4 somewhere a"]), &set);
+    assert_eq!((found.complete, found.unplaced_count), (false, 1));
+    assert_eq!(found.unexplained_count, 0);
+    assert_eq!(found.files[0].writers, [3]);
+    let found = join("", &writes(&["4 somewhere a"]), &set);
+    assert_eq!(found.unexplained, ["a".into()]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use ringfence_model::flag::{FlagKind, Severity};
 use serde_json::Value;
 
 use super::gather::{Sides, is_manifest};
-use super::{Facts, Found, path_with, paths};
+use super::{Facts, Found, path_with, paths, settings};
 
 /// How a path is known.
 enum Is {
@@ -63,7 +63,7 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
         }
         let path = &change.path;
         if is_manifest(path.as_bytes()) {
-            let sides = facts.gathered.manifests.get(path);
+            let sides = facts.gathered.sides.get(path);
             if sides.is_none_or(runs_other) {
                 add(found, Severity::Warning, path, "scripts of a package");
             }
@@ -85,17 +85,24 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
                     .is_some_and(|before| before.is_empty() || before.ends_with('/'))
             }),
         });
+        let sides = facts.gathered.sides.get(path);
+        let harmless = sides.is_some_and(|sides| settings::is_harmless(path.as_bytes(), sides));
         if let Some((_, severity, what)) = row {
-            add(found, *severity, path, what);
+            let severity = if harmless { Severity::Info } else { *severity };
+            add(found, severity, path, what);
         }
     }
 }
 
 fn add(found: &mut Found, severity: Severity, path: &ByteText, what: &str) {
-    let message = if severity == Severity::Serious {
-        "a file that may run something on your machine without being asked"
-    } else {
-        "a file that runs on your machine, or a server of yours, when you build, test or install"
+    let message = match severity {
+        Severity::Serious => "a file that may run something on your machine without being asked",
+        Severity::Warning => {
+            "a file that runs on your machine, or a server of yours, when you build, test or install"
+        }
+        Severity::Info => {
+            "settings that could run something on your machine, and name nothing to run"
+        }
     };
     found.add(
         FlagKind::RunsOnReview,
@@ -221,7 +228,7 @@ mod tests {
             };
             world
                 .gathered
-                .manifests
+                .sides
                 .insert("web/package.json".into(), sides);
             assert_eq!(!world.kinds(&[]).is_empty(), told, "{after}");
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ringfence_model::ByteText;
 use ringfence_model::flag::{FlagKind, Severity};
 
-use super::{Facts, Found, exec, path};
+use super::{Facts, Found, exec, path, path_with};
 use crate::evidence::Ran;
 
 /// BOUND: twice may be a second try.
@@ -56,6 +56,8 @@ const ANSWERS: &[&str] = &[
     "uname",
 ];
 
+const SHELLS: &[&[u8]] = &[b"sh", b"bash", b"dash", b"zsh", b"ksh", b"busybox"];
+
 pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
     let mut failed: BTreeMap<&[ByteText], Vec<&Ran>> = BTreeMap::new();
     for ran in facts.evidence.execs.values() {
@@ -77,6 +79,14 @@ pub(super) fn look(facts: &Facts<'_>, found: &mut Found) {
             Severity::Serious,
             "something changed, and no write that was observed explains it",
             path(unexplained),
+        );
+    }
+    for write in facts.evidence.unplaced() {
+        found.add(
+            FlagKind::EvidenceIncomplete,
+            Severity::Serious,
+            "something was opened for writing or changed, and where it is cannot be told",
+            path_with(&write.path, "the name as the program asked for it"),
         );
     }
     for runs in failed.values().filter(|runs| runs.len() >= TIMES) {
@@ -109,7 +119,17 @@ fn is_expected(ran: &Ran) -> bool {
     let Some(first) = words.first() else {
         return true;
     };
-    let name = first.rsplit(|&b| b == b'/').next().unwrap_or(first);
+    let mut name = last_part(first);
+    // `which` is a script on some machines, and `command` and `type` are the shell's own.
+    if SHELLS.contains(&name) {
+        name = match words.get(1..) {
+            Some([option, line, ..]) if option.starts_with(b"-") && option.ends_with(b"c") => {
+                only_command(line).unwrap_or(name)
+            }
+            Some([script, ..]) => last_part(script),
+            _ => name,
+        };
+    }
     let probe = |word: &&[u8]| {
         [&b"conftest"[..], b"CMakeScratch", b"cmTC_", b"CMakeTmp"]
             .iter()
@@ -118,8 +138,23 @@ fn is_expected(ran: &Ran) -> bool {
     ANSWERS.iter().any(|answer| answer.as_bytes() == name) || words.iter().any(probe)
 }
 
+fn last_part(path: &[u8]) -> &[u8] {
+    path.rsplit(|&b| b == b'/').next().unwrap_or(path)
+}
+
+/// The command of a line that has no other.
+fn only_command(line: &[u8]) -> Option<&[u8]> {
+    let line = line.trim_ascii();
+    let quiet = line.strip_suffix(b"2>&1").unwrap_or(line);
+    let alone = !quiet.iter().any(|b| b";&|`$(\n".contains(b));
+    let first = line.split(|b| b.is_ascii_whitespace()).next();
+    first.filter(|_| alone)
+}
+
 #[cfg(test)]
 mod tests {
+    use ringfence_model::observed::{Write, Wrote};
+
     use super::super::tests::{Run, World, evidence};
 
     #[test]
@@ -138,6 +173,48 @@ mod tests {
         assert_eq!(times("cc a.c", 0, 5), [""; 0]);
         assert_eq!(times("grep x y", 1, 5), [""; 0]);
         assert_eq!(times("cc -c conftest.c", 1, 5), [""; 0]);
+    }
+
+    #[test]
+    fn looking_for_a_program_is_a_question() {
+        let expected = |argv: &[&str]| {
+            let mut run = evidence(&[Run::new("cc").exits(1)]);
+            let ran = run.execs.values_mut().next().unwrap();
+            ran.exec.argv = argv.iter().map(|word| (*word).into()).collect();
+            super::is_expected(ran)
+        };
+        assert!(expected(&["/bin/sh", "/usr/bin/which", "node"]));
+        assert!(expected(&["/usr/bin/which", "node"]));
+        assert!(expected(&["sh", "-c", "command -v node"]));
+        assert!(expected(&[
+            "bash",
+            "-lc",
+            "command -v node >/dev/null 2>&1"
+        ]));
+        assert!(expected(&["sh", "-c", "type node"]));
+        assert!(!expected(&["sh", "-c", "command -v node; make"]));
+        assert!(!expected(&["sh", "-c", "make test"]));
+        assert!(!expected(&["sh", "-c"]));
+        assert!(!expected(&["sh", "./build.sh"]));
+        assert!(!expected(&["sh"]));
+    }
+
+    #[test]
+    fn a_write_without_a_place_makes_the_evidence_incomplete() {
+        let mut world = World {
+            evidence: evidence(&[Run::new("cc")]),
+            known: super::super::programs::tests::known(&["/usr/bin/cc"]),
+            ..World::default()
+        };
+        assert_eq!(world.kinds(&[]), [""; 0]);
+        let write = Write {
+            exec: Some(1),
+            pid: 1,
+            path: "m/m/x".into(),
+            what: Wrote::Unplaced,
+        };
+        world.evidence.writes.push((0, write));
+        assert_eq!(world.kinds(&[]), ["serious evidence_incomplete"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringfence_model::ByteText;
 use ringfence_model::changes::{Change, ChangeKind, FileMode};
 
-use super::paths;
+use super::{paths, recipes, settings};
 use crate::changes::{self, Sources};
 
 /// BOUND: of a manifest that is compared.
@@ -20,8 +20,8 @@ const NAMES: usize = 20_000;
 /// What was read.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
-    /// Both sides of `package.json` and its like, by path.
-    pub manifests: BTreeMap<ByteText, Sides>,
+    /// Both sides of files of which the parts matter one by one, by path.
+    pub sides: BTreeMap<ByteText, Sides>,
     /// Where new links lead, by path.
     pub links: BTreeMap<ByteText, Vec<u8>>,
     /// What the base has and the change set leaves, by directory (without a slash at its end).
@@ -47,24 +47,26 @@ pub fn gather(sources: &Sources, changes: &[Change]) -> Gathered {
     let mut gathered = Gathered::default();
     let mut directories = BTreeSet::new();
     for change in changes {
-        let read = gathered.manifests.len() + gathered.links.len();
+        let read = gathered.sides.len() + gathered.links.len();
         let link = change
             .new
             .as_ref()
             .is_some_and(|new| new.mode == FileMode::Symlink);
-        let manifest = is_manifest(change.path.as_bytes()) && !change.binary;
-        if (link || manifest) && read >= READ {
+        let path = change.path.as_bytes();
+        let told = is_manifest(path) || recipes::is_recipes(path) || settings::is_settings(path);
+        let told = told && !change.binary;
+        if (link || told) && read >= READ {
             gathered.cut = true;
         } else if link {
             if let Some(target) = changes::new_bytes(sources, change, MANIFEST_BYTES) {
                 gathered.links.insert(change.path.clone(), target);
             }
-        } else if manifest {
+        } else if told {
             let sides = Sides {
                 old: changes::old_bytes(sources, change, MANIFEST_BYTES),
                 new: changes::new_bytes(sources, change, MANIFEST_BYTES),
             };
-            gathered.manifests.insert(change.path.clone(), sides);
+            gathered.sides.insert(change.path.clone(), sides);
         }
         if matches!(change.kind, ChangeKind::Added | ChangeKind::Renamed { .. }) {
             // The deepest first: above one that is known, all are.

@@ -172,6 +172,12 @@ pub fn is_generated(path: &[u8]) -> bool {
         .any(|end| name.ends_with(end))
 }
 
+/// True for files of variables: `.env`, `.env.local`, `production.env`.
+pub fn is_environment(path: &[u8]) -> bool {
+    let name = name(path);
+    name == ".env" || name.starts_with(".env.") || name.ends_with(".env")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

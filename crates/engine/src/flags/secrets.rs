@@ -161,17 +161,21 @@ impl Secrets {
                 );
             }
         }
-        if !seen && !paths::is_generated(line.change.path.as_bytes()) {
-            for at in self.names.find_iter(line.text) {
-                if let Some(value) = assigned(&line.text[at.end()..]) {
-                    found.add(
-                        FlagKind::SecretAdded,
-                        Severity::Warning,
-                        "an added line gives something that is called a secret a value that looks random",
-                        line_of(line, Some(hash(value))),
-                    );
-                    break;
-                }
+        let path = line.change.path.as_bytes();
+        if !seen && !paths::is_generated(path) {
+            let mut names = self.names.find_iter(line.text);
+            let quoted = names.find_map(|at| assigned(&line.text[at.end()..]));
+            let value = match paths::is_environment(path) {
+                true => quoted.or_else(|| variable(line.text)),
+                false => quoted,
+            };
+            if let Some(value) = value {
+                found.add(
+                    FlagKind::SecretAdded,
+                    Severity::Warning,
+                    "an added line gives something that is called a secret a value that looks random",
+                    line_of(line, Some(hash(value))),
+                );
             }
         }
     }
@@ -222,12 +226,13 @@ fn jwt(text: &[u8]) -> Option<Secret<'_>> {
     fits.then_some(("token (JWT)", Severity::Warning, value))
 }
 
+/// BOUND: of a value that a person would put into a line.
+const MOST: usize = 200;
+
 /// `= "…"`, `: '…'`: a quoted value that looks random.
 fn assigned(rest: &[u8]) -> Option<&[u8]> {
     /// BOUND: the end of the name, spaces, the sign.
     const BETWEEN: usize = 24;
-    /// BOUND: of a value that a person would put into a line.
-    const MOST: usize = 200;
     let sign = rest.iter().take(BETWEEN).position(|b| b"=:".contains(b))?;
     if !rest[..sign]
         .iter()
@@ -252,6 +257,35 @@ fn assigned(rest: &[u8]) -> Option<&[u8]> {
         class(u8::is_ascii_digit) && class(u8::is_ascii_lowercase) && class(u8::is_ascii_uppercase);
     let random = (20..=MOST).contains(&value.len()) && plain && mixed && is_varied(value);
     (random && entropy(value) >= 4.0).then_some(value)
+}
+
+/// `NAME=value` of a file of variables: no quotes are needed, and keys and tokens are what it is for.
+fn variable(line: &[u8]) -> Option<&[u8]> {
+    const CALLED: &[&[u8]] = &[
+        b"KEY",
+        b"TOKEN",
+        b"SECRET",
+        b"PASS",
+        b"PWD",
+        b"CREDENTIAL",
+        b"AUTH",
+    ];
+    let line = line.trim_ascii();
+    let line = line.strip_prefix(b"export ").unwrap_or(line);
+    let sign = line.iter().position(|&b| b == b'=')?;
+    let (name, value) = (line[..sign].trim_ascii(), line[sign + 1..].trim_ascii());
+    let upper = name.to_ascii_uppercase();
+    let called = CALLED
+        .iter()
+        .any(|word| upper.windows(word.len()).any(|part| part == *word));
+    let end = value.iter().position(u8::is_ascii_whitespace);
+    let value = &value[..end.unwrap_or(value.len())];
+    let plain = value
+        .iter()
+        .all(|b| b.is_ascii_alphanumeric() || b"+/=_-.".contains(b));
+    let mixed = value.iter().any(u8::is_ascii_digit) && value.iter().any(u8::is_ascii_alphabetic);
+    let random = (20..=MOST).contains(&value.len()) && plain && mixed && is_varied(value);
+    (called && random && entropy(value) >= 3.5).then_some(value)
 }
 
 /// False for examples and placeholders.
@@ -404,6 +438,43 @@ mod tests {
         ] {
             let expected: &[&str] = if told { &["warning secret_added"] } else { &[] };
             assert_eq!(kinds(path, &line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn variables_need_no_quotes() {
+        let value = varied(32);
+        let lower = format!("sk-{}", value.to_lowercase());
+        for (path, line, told) in [
+            (".env", format!("+KEY={lower}"), true),
+            (
+                "app/.env.local",
+                format!("+export OPENAI_API_KEY={value}"),
+                true,
+            ),
+            ("prod.env", format!("+DB_PASSWORD = {value} # x"), true),
+            (".env", format!("+COMMIT={value}"), false),
+            (
+                ".env",
+                "+API_KEY=your-key-goes-here-1234A".to_owned(),
+                false,
+            ),
+            (
+                ".env",
+                "+TOKEN_URL=https://auth.example/oauth2/token".to_owned(),
+                false,
+            ),
+            (".env", "+API_KEY=".to_owned(), false),
+            (
+                ".env",
+                "+API_KEY=${OTHER_VARIABLE_OF_THE_SHELL_1}".to_owned(),
+                false,
+            ),
+            ("a.py", format!("+KEY={value}"), false),
+            ("environment.rs", format!("+KEY={value}"), false),
+        ] {
+            let expected: &[&str] = if told { &["warning secret_added"] } else { &[] };
+            assert_eq!(kinds(path, &line), expected, "{path} {line}");
         }
     }
 

@@ -43,7 +43,7 @@ const JS: &[&str] = &["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts"];
 const TABLE: &[Row] = &[
     (&["py"], Where::Tests, Mark::Skip, &["@pytest.mark.skip", "@pytest.mark.xfail", "pytest.skip(", "pytest.xfail(", "@unittest.skip", "@skip", "self.skipTest(", "unittest.SkipTest", "@unittest.expectedFailure", "__test__ = False", "pytestmark = pytest.mark.skip", "collect_ignore"]),
     (&["rs"], Where::Code, Mark::Skip, &["#[ignore", "#[cfg_attr(any(), test)]", "#[cfg(any())]"]),
-    (JS, Where::Tests, Mark::Skip, &["it.skip(", "test.skip(", "describe.skip(", "context.skip(", "suite.skip(", "it.skip.each", "test.skip.each", "xit(", "xtest(", "xdescribe(", "xcontext(", "it.todo(", "test.todo(", "test.fixme(", "it.only(", "test.only(", "describe.only(", "fit(", "fdescribe(", "this.skip(", "t.skip(", ".skipIf(", "pending("]),
+    (JS, Where::Tests, Mark::Skip, &["it.skip(", "test.skip(", "describe.skip(", "context.skip(", "suite.skip(", "it.skip.each", "test.skip.each", "xit(", "xtest(", "xdescribe(", "xcontext(", "it.todo(", "test.todo(", "test.fixme(", "it.only(", "test.only(", "describe.only(", "fit(", "fdescribe(", "this.skip(", "t.skip(", ".skipIf(", "pending(", "skip: true", "skip:true", "skip: '", "skip: \"", "todo: true", "todo:true", "todo: '", "todo: \"", "only: true", "only:true"]),
     (&["go"], Where::Tests, Mark::Skip, &["t.Skip(", "t.SkipNow(", "t.Skipf(", "b.Skip(", "//go:build ignore", "// +build ignore"]),
     (&["java", "kt", "kts", "groovy", "scala"], Where::Tests, Mark::Skip, &["@Disabled", "@Ignore", "assumeTrue(false", "ignore(\""]),
     (&["cs"], Where::Tests, Mark::Skip, &["[Ignore", "Skip = \"", "Assert.Ignore("]),
@@ -320,6 +320,10 @@ mod tests_of_rules {
             ("a.test.ts", "+it.skip('x', () => {"),
             ("a.test.ts", "+  xit('x', () => {"),
             ("a.spec.js", "+test.todo('x')"),
+            ("a.test.mjs", "+test('x', { skip: true }, () => {"),
+            ("a.test.mjs", "+test('x', {skip:true}, () => {"),
+            ("a.test.mjs", "+  it('x', { todo: true }, () => {"),
+            ("a.test.mjs", "+  skip: 'flaky',"),
             ("a_test.go", "+\tt.Skip(\"flaky\")"),
             ("FooTest.java", "+    @Disabled"),
             ("spec/a_spec.rb", "+  xit \"works\" do"),
@@ -337,6 +341,7 @@ mod tests_of_rules {
             ("src/a.py", "+pytest.skip(\"not a test file\")"),
             ("a.test.ts", "+process.exit(1)"),
             ("a.test.ts", "+model.fit(x)"),
+            ("a.test.ts", "+const page = { skip: 10, readonly: true }"),
             ("src/lib.rs", "+// #[ignore]"),
             ("docs/tests.md", "+use it.skip( with care"),
         ] {

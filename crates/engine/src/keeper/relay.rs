@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ringfence_model::journal::Event;
+use ringfence_model::journal::{Event, measured};
 use ringfence_model::observed::Observed;
 use ringfence_model::outcome::Outcome;
 use ringfence_model::policy::network::Rules;
@@ -293,11 +293,14 @@ fn exit_event(exited: &Exited) -> Event {
     } else {
         Outcome::Exited
     };
+    let (cpu_ms, peak_bytes) = measured(exited.cpu_ms, exited.peak_bytes);
     Event::CommandEnded {
         outcome,
         code: exited.code,
         signal: exited.signal,
         duration_ms: exited.duration_ms,
         leftovers: exited.leftovers.len() as u64,
+        cpu_ms,
+        peak_bytes,
     }
 }

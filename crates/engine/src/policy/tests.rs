@@ -65,6 +65,10 @@ fn the_file_of_the_home_counts_and_a_named_one_counts_instead() {
     let bench = Bench::new();
     bench.write("home/policy.toml", "[limits]\nmemory = '1G'");
     let own = of_host(&bench.home, None, None).unwrap();
+    let link = bench.path("home/policy.toml");
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    assert!(of_host(&bench.home, None, None).is_err());
     assert_eq!(own.limits[&Limit::Memory].most, Some(1 << 30));
     assert!(hidden(&own).contains(&".env"), "it stands on `standard`");
     let named = of_host(&bench.home, Some(Path::new("offline")), None).unwrap();

@@ -7,6 +7,7 @@
 use std::fmt::{Display, Write as _};
 
 use ringfence_model::ByteText;
+use ringfence_model::attribution::Attribution;
 use ringfence_model::changes::{Change, ChangeKind};
 use ringfence_model::claim::Claim;
 use ringfence_model::flag::{Evidence, Flag, FlagKind, Severity};
@@ -142,11 +143,22 @@ fn head(result: &RunResult, text: &mut String) {
             count(seen.denials, "denial"),
         );
     }
+    let network = &seen.network;
+    if network.passed + network.denied > 0 {
+        let _ = writeln!(
+            text,
+            "- network: {} let through, {} denied; {} sent, {} received",
+            network.passed,
+            network.denied,
+            HumanBytes(network.sent_bytes),
+            HumanBytes(network.received_bytes),
+        );
+    }
     if let Some(evidence) = result.evidence.as_ref().filter(|e| !e.complete) {
         let _ = writeln!(
             text,
-            "- **the evidence is incomplete**: no write was observed that explains {}",
-            count(evidence.unexplained_count, "changed path"),
+            "- **the evidence is incomplete**: {}",
+            incomplete(evidence).join("; ")
         );
     }
     let _ = writeln!(
@@ -154,6 +166,19 @@ fn head(result: &RunResult, text: &mut String) {
         "- before the start, {} things that must fail were tried from inside, and failed",
         result.probes
     );
+}
+
+fn incomplete(evidence: &Attribution) -> Vec<String> {
+    let mut why = Vec::new();
+    if evidence.unexplained_count > 0 {
+        let paths = count(evidence.unexplained_count, "changed path");
+        why.push(format!("no write was observed that explains {paths}"));
+    }
+    if evidence.unplaced_count > 0 {
+        let writes = count(evidence.unplaced_count, "write");
+        why.push(format!("where {writes} went cannot be told"));
+    }
+    why
 }
 
 fn unexplained(result: &RunResult) -> Vec<String> {
@@ -196,7 +221,7 @@ fn tally(flags: &[Flag]) -> String {
 fn flags(flags: &[Flag], text: &mut String) {
     let (runs, others): (Vec<&Flag>, Vec<&Flag>) = flags
         .iter()
-        .partition(|flag| flag.kind == FlagKind::RunsOnReview);
+        .partition(|flag| flag.kind == FlagKind::RunsOnReview && flag.severity > Severity::Info);
     for (title, flags, few) in [
         ("Flags", others, FEW),
         ("Will run on your machine", runs, LISTED),
@@ -412,6 +437,12 @@ fn next(result: &RunResult, text: &mut String) {
         (format!("ringfence audit {run}"), "every program that ran"),
     ] {
         let _ = writeln!(text, "- `{command}`: {shows}");
+    }
+    if result.observed.network.denied > 0 {
+        let _ = writeln!(
+            text,
+            "- `ringfence denials {run}`: what was denied, and the rules that would allow it"
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use ringfence_model::bundle::attestation::Statement;
 use ringfence_model::bundle::{
     FileDigest, LISTED, Manifest, PATCH, SCHEMA, TreeIdentity, change_set_sha256, sha256_hex,
 };
-use ringfence_model::journal::{Event, Line, Lines};
+use ringfence_model::journal::{Event, Line, Lines, measured};
 use ringfence_model::{ByteText, strict};
 
 use super::files::Contents;
@@ -115,7 +115,9 @@ pub(super) fn result(
             .iter()
             .map(|line| &line.event)
             .filter(|event| std::mem::discriminant(*event) == kind);
-        if same_kind.next() != Some(&expected) || same_kind.next().is_some() {
+        let told = same_kind.next();
+        let same = told.is_some_and(|told| *told == expected || *told == unmeasured(&expected));
+        if !same || same_kind.next().is_some() {
             return Err(format!("the journal tells another {}", word(&expected)));
         }
     }
@@ -139,6 +141,7 @@ pub(super) fn result(
 
 /// The events that a journal of this run has once each.
 fn events(result: &RunResult, manifest: &Manifest) -> [Event; 6] {
+    let (cpu_ms, peak_bytes) = measured(result.cpu_ms, result.peak_bytes);
     [
         Event::Task {
             run: result.run.to_string(),
@@ -161,6 +164,8 @@ fn events(result: &RunResult, manifest: &Manifest) -> [Event; 6] {
             signal: result.signal,
             duration_ms: result.duration_ms,
             leftovers: result.leftovers.len() as u64,
+            cpu_ms,
+            peak_bytes,
         },
         Event::Seal {
             changed: result.changes.len() as u64,
@@ -171,6 +176,18 @@ fn events(result: &RunResult, manifest: &Manifest) -> [Event; 6] {
             status: result.status,
         },
     ]
+}
+
+/// An event as earlier versions wrote it, which did not tell what a command used.
+fn unmeasured(event: &Event) -> Event {
+    let mut event = event.clone();
+    if let Event::CommandEnded {
+        cpu_ms, peak_bytes, ..
+    } = &mut event
+    {
+        (*cpu_ms, *peak_bytes) = (None, None);
+    }
+    event
 }
 
 fn word(event: &Event) -> &'static str {

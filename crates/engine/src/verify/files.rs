@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use ringfence_model::ByteText;
-use ringfence_model::bundle::{FILES, most_bytes};
-use rustix::fs::{Dir, Mode, OFlags};
+use ringfence_model::bundle::{ATTESTATION, FILES, MANIFEST, most_bytes};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::Error;
@@ -31,13 +31,22 @@ impl Contents {
 
 pub(super) fn open(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+    let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
         Errno::NOENT | Errno::NOTDIR => Error::NoBundle(path.to_owned()),
         errno => Error::ReadFile {
             path: path.to_owned(),
             source: errno.into(),
         },
-    })
+    })?;
+    // A directory that has neither never was one. With one of them it is a bundle, and broken.
+    let lacks = |name: &str| {
+        let looked = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        looked.err() == Some(Errno::NOENT)
+    };
+    match lacks(MANIFEST) && lacks(ATTESTATION) {
+        true => Err(Error::NoBundle(path.to_owned())),
+        false => Ok(directory),
+    }
 }
 
 /// Reads everything; the inner error says why this is no bundle.

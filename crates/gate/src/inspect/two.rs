@@ -12,7 +12,7 @@ use super::body::Incoming;
 use super::exchange::{Visit, exchange, refuse};
 use super::reply::{Reply, fields_of};
 use super::request::Asked;
-use super::upstream::{CONNECTION_WINDOW, FRAME, STREAM_WINDOW};
+use super::upstream::FRAME;
 use super::wire::Link;
 use crate::head::{Fields, Framing, HeadError, MAX_FIELDS, MAX_HEAD, Place, read_path};
 use crate::open::Held;
@@ -20,6 +20,10 @@ use crate::state::{Denial, Flow};
 
 /// BOUND: requests of one connection at a time.
 const MAX_STREAMS: u32 = 128;
+/// BOUND: what a client may send before it is passed on, for a stream and for all of a connection.
+/// The memory is the host's, so this is less than what hosts may send.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(visit: Visit, link: Link, held: Option<Held>) {

@@ -28,8 +28,8 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(15);
 /// BOUND: idle connections that one client keeps.
 const MAX_IDLE: usize = 8;
 /// BOUND: what a host may send before it is passed on, for a stream and for all of a connection.
-pub(crate) const STREAM_WINDOW: u32 = 1 << 20;
-pub(crate) const CONNECTION_WINDOW: u32 = 4 << 20;
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
 /// BOUND: a frame of HTTP/2: a few records of TLS.
 pub(crate) const FRAME: u32 = 64 << 10;
 
@@ -70,6 +70,7 @@ impl UpstreamError {
 /// Whom the gate trusts. Read when it is first needed: most sandboxes never do.
 #[derive(Default)]
 pub(crate) struct Trust {
+    roots: OnceCell<Arc<RootCertStore>>,
     one: OnceCell<Arc<ClientConfig>>,
     two: OnceCell<Arc<ClientConfig>>,
 }
@@ -84,10 +85,17 @@ impl Trust {
         if let Some(config) = cell.get() {
             return Ok(config.clone());
         }
+        let roots = match self.roots.get() {
+            Some(roots) => roots.clone(),
+            None => {
+                let roots = Arc::new(roots(setup.roots.as_deref())?);
+                self.roots.get_or_init(|| roots).clone()
+            }
+        };
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?
-            .with_root_certificates(roots(setup.roots.as_deref())?)
+            .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         if speaks == Speaks::SecureTwo {
@@ -99,14 +107,21 @@ impl Trust {
 
 fn roots(more: Option<&Path>) -> io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    // A host without any is no error: then only those that are named hold.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let native = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(native.certs);
     if let Some(path) = more {
         let bad = |error| io::Error::other(format!("{}: {error}", path.display()));
         for certificate in CertificateDer::pem_file_iter(path).map_err(bad)? {
             let certificate = certificate.map_err(bad)?;
             roots.add(certificate).map_err(io::Error::other)?;
         }
+    }
+    if roots.is_empty() {
+        // Nobody would ever be believed; say why, not that each host is a stranger.
+        return Err(match native.errors.into_iter().next() {
+            Some(error) => io::Error::other(error),
+            None => io::Error::new(io::ErrorKind::NotFound, "the host has no certificates"),
+        });
     }
     Ok(roots)
 }

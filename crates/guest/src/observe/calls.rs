@@ -23,7 +23,7 @@ impl ExecCall {
     pub fn read(thread: i32, at: At, argv_at: u64) -> Self {
         Self {
             thread,
-            named: Named::read(thread, at),
+            named: Named::read(thread, at).ok(),
             argv_at,
             cwd: paths::link(thread, "cwd"),
         }
@@ -50,7 +50,7 @@ impl ExecCall {
 
     /// The file that it names.
     pub fn file(&self) -> Vec<u8> {
-        let place = self.named.as_ref().and_then(Named::place);
+        let place = self.named.as_ref().and_then(|named| named.place().ok());
         place.map_or_else(|| self.asked().to_vec(), |place| place.path)
     }
 

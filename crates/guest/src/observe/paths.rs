@@ -4,6 +4,7 @@
 //! will: from the working directory of the process, following links. What it cannot share is what
 //! `/proc/self` means.
 
+use std::ffi::CString;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
@@ -38,15 +39,24 @@ pub struct Place {
     pub what: Option<FileType>,
 }
 
+/// Why a name leads nowhere that can be named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nowhere {
+    /// It starts from a descriptor that is none, or is about what has been deleted.
+    Gone,
+    /// It may lead anywhere.
+    Unknown,
+}
+
 impl Named {
-    /// Reads a name from the memory of a thread that waits; `None` where none can be read, which is
-    /// what the kernel will find as well.
-    pub fn read(thread: i32, at: At) -> Option<Self> {
+    /// Reads a name from the memory of a thread that waits; says what the kernel would where there
+    /// is none.
+    pub fn read(thread: i32, at: At) -> Result<Self, Errno> {
         let name = match at.name {
             0 => Vec::new(),
             address => read_name(thread, address)?,
         };
-        Some(Self {
+        Ok(Self {
             thread,
             directory: at.directory,
             name,
@@ -64,7 +74,11 @@ impl Named {
             path.push(b'/');
             path.extend_from_slice(&self.name);
         }
-        path
+        match path.len() < NAME {
+            true => path,
+            // HOSTILE: the kernel took it without what we put before it.
+            false => plain(&path),
+        }
     }
 
     /// An absolute name of the process's, with what is different for us put right.
@@ -111,56 +125,60 @@ impl Named {
                 // A link to `/proc/self` leads us elsewhere: the kernel knows.
                 let slash = path.iter().rposition(|&byte| byte == b'/')?;
                 let elsewhere =
-                    canonical(&path[..slash]).is_some_and(|parent| parent.starts_with(b"/proc"));
+                    canonical(&path[..slash]).is_ok_and(|parent| parent.starts_with(b"/proc"));
                 (!elsewhere).then_some(errno)
             }
             _ => None,
         }
     }
 
-    /// Where it leads; `None` where that is nowhere that can be named.
-    pub fn place(&self) -> Option<Place> {
+    /// Where it leads.
+    pub fn place(&self) -> Result<Place, Nowhere> {
         let mut path = self.for_us();
         // A descriptor of the process is what it stands for.
-        if self.name.is_empty() || is_descriptor(&path) {
-            let path = read_link(&path)?;
-            return Some(Place {
-                path,
+        if self.name.is_empty() {
+            return Ok(Place {
+                path: read_link(&path)?,
                 what: Some(FileType::RegularFile),
             });
         }
         for _ in 0..LINKS {
             if is_descriptor(&path) {
-                return Some(Place {
+                return Ok(Place {
                     path: read_link(&path)?,
                     what: Some(FileType::RegularFile),
                 });
             }
             let place = entry(&path)?;
             if !self.follows || place.what != Some(FileType::Symlink) {
-                return Some(place);
+                return Ok(place);
             }
             let target = read_link(&place.path)?;
             path = if target.starts_with(b"/") {
                 self.seen_by_us(&target)
             } else {
-                let parent = place.path.iter().rposition(|&byte| byte == b'/')?;
-                [&place.path[..parent], b"/", &target].concat()
+                [parent(&place.path), b"/", &target].concat()
             };
         }
-        None
+        Err(Nowhere::Unknown)
     }
 }
 
+/// What stands before the last slash; nothing for what is at the top.
+fn parent(path: &[u8]) -> &[u8] {
+    let slash = path.iter().rposition(|&byte| byte == b'/');
+    &path[..slash.unwrap_or(0)]
+}
+
 /// An entry by its name: the directory's own name, without links, and the last part as it is.
-fn entry(path: &[u8]) -> Option<Place> {
-    let end = path.iter().rposition(|&byte| byte != b'/')? + 1;
-    let path = &path[..end];
-    let slash = path.iter().rposition(|&byte| byte == b'/')?;
-    let (parent, last) = (&path[..slash], &path[slash + 1..]);
-    if matches!(last, b"." | b"..") {
+fn entry(path: &[u8]) -> Result<Place, Nowhere> {
+    let end = path.iter().rposition(|&byte| byte != b'/');
+    let path = &path[..end.map_or(0, |end| end + 1)];
+    let parent = parent(path);
+    let last = path[parent.len()..].strip_prefix(b"/").unwrap_or_default();
+    if matches!(last, b"" | b"." | b"..") {
         let path = canonical(path)?;
-        return Some(Place {
+        return Ok(Place {
             path,
             what: Some(FileType::Directory),
         });
@@ -174,25 +192,30 @@ fn entry(path: &[u8]) -> Option<Place> {
     let what = looked
         .map(|stat| FileType::from_raw_mode(stat.st_mode))
         .ok();
-    Some(Place { path: whole, what })
+    Ok(Place { path: whole, what })
 }
 
 /// The kernel's own name of a directory. Where it is not there, it may be when the kernel looks:
 /// then its name is that of the nearest one above, and the rest as it was said.
-fn nearest(directory: &[u8]) -> Option<Vec<u8>> {
+fn nearest(directory: &[u8]) -> Result<Vec<u8>, Nowhere> {
     let mut above = directory;
     for _ in 0..ABOVE {
-        if let Some(mut path) = canonical(above) {
-            path.extend_from_slice(&directory[above.len()..]);
-            return Some(path);
+        match canonical(above) {
+            Ok(mut path) => {
+                path.extend_from_slice(&directory[above.len()..]);
+                return Ok(path);
+            }
+            // Nothing is above what a process starts from but what we would find there.
+            Err(nowhere) if is_start(above) => return Err(nowhere),
+            Err(_) => {}
         }
-        let slash = above.iter().rposition(|&byte| byte == b'/')?;
-        if above[slash + 1..] == *b".." {
-            return None;
+        let higher = parent(above);
+        if above.ends_with(b"/..") {
+            return Err(Nowhere::Unknown);
         }
-        above = &above[..slash];
+        above = higher;
     }
-    None
+    Err(Nowhere::Unknown)
 }
 
 /// Without what says nothing: empty parts and `.`.
@@ -210,17 +233,21 @@ fn plain(path: &[u8]) -> Vec<u8> {
 }
 
 /// The kernel's own name of a directory that is there.
-fn canonical(directory: &[u8]) -> Option<Vec<u8>> {
+fn canonical(directory: &[u8]) -> Result<Vec<u8>, Nowhere> {
     if directory.is_empty() {
-        return Some(b"/".to_vec());
+        return Ok(b"/".to_vec());
     }
     // Links of the kernel's to a working directory or a descriptor say it themselves.
-    if is_descriptor(directory) || is_working_directory(directory) {
+    if is_start(directory) {
         return read_link(directory);
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
+    let fd = rustix::fs::open(directory, flags, Mode::empty()).map_err(|_| Nowhere::Unknown)?;
     read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()).as_bytes())
+}
+
+fn is_start(path: &[u8]) -> bool {
+    is_descriptor(path) || is_working_directory(path)
 }
 
 fn is_working_directory(path: &[u8]) -> bool {
@@ -244,15 +271,23 @@ fn is_descriptor(path: &[u8]) -> bool {
     }
 }
 
-/// What a link says; `None` where it is none, or leads to what has no name any more.
-fn read_link(path: &[u8]) -> Option<Vec<u8>> {
-    let target = rustix::fs::readlink(path, Vec::new()).ok()?.into_bytes();
-    // HOSTILE: a name may end so and be there.
-    if path.starts_with(b"/proc/") && target.ends_with(b" (deleted)") {
-        let gone = rustix::fs::stat(path).is_ok_and(|stat| stat.st_nlink == 0);
-        return (!gone).then_some(target);
+/// What a link says.
+fn read_link(path: &[u8]) -> Result<Vec<u8>, Nowhere> {
+    let is_gone = || rustix::fs::stat(path).is_ok_and(|stat| stat.st_nlink == 0);
+    match rustix::fs::readlink(path, Vec::new()).map(CString::into_bytes) {
+        // HOSTILE: a name may end so and be there.
+        Ok(target) if path.starts_with(b"/proc/") && target.ends_with(b" (deleted)") => {
+            match is_gone() {
+                true => Err(Nowhere::Gone),
+                false => Ok(target),
+            }
+        }
+        Ok(target) => Ok(target),
+        Err(Errno::NOENT) if path.starts_with(b"/proc/") => Err(Nowhere::Gone),
+        // HOSTILE: of what lies deep enough the kernel tells no name.
+        Err(_) if is_gone() => Err(Nowhere::Gone),
+        Err(_) => Err(Nowhere::Unknown),
     }
-    Some(target)
 }
 
 /// One of the links that the kernel keeps for a process, also to what is deleted.
@@ -262,7 +297,7 @@ pub fn link(process: i32, which: &str) -> Vec<u8> {
 }
 
 /// A string that ends with a zero byte, page by page.
-fn read_name(thread: i32, address: u64) -> Option<Vec<u8>> {
+fn read_name(thread: i32, address: u64) -> Result<Vec<u8>, Errno> {
     let mut name = Vec::new();
     let mut page = [0; PAGE as usize];
     let mut at = address;
@@ -270,14 +305,17 @@ fn read_name(thread: i32, address: u64) -> Option<Vec<u8>> {
         let in_page = (PAGE - at % PAGE) as usize;
         let count = read_memory(thread, at, &mut page[..in_page]);
         if count == 0 {
-            return None;
+            return Err(Errno::FAULT);
         }
         if let Some(end) = page[..count].iter().position(|&byte| byte == 0) {
             name.extend_from_slice(&page[..end]);
-            return (name.len() < NAME).then_some(name);
+            break;
         }
         name.extend_from_slice(&page[..count]);
         at += count as u64;
     }
-    None
+    match name.len() < NAME {
+        true => Ok(name),
+        false => Err(Errno::NAMETOOLONG),
+    }
 }

@@ -62,8 +62,15 @@ impl Table {
         })
     }
 
-    /// A process became this exec.
-    pub fn executed(&mut self, process: i32, exec: u64, stream: u32, exe: &[u8]) -> Position {
+    /// A process became this exec, which `by` asked for.
+    pub fn executed(
+        &mut self,
+        process: i32,
+        exec: u64,
+        stream: u32,
+        exe: &[u8],
+        by: Option<u64>,
+    ) -> Position {
         let seen = processes::read(process);
         let started = seen.as_ref().map_or(0, |seen| seen.started);
         let parent_pid = seen.as_ref().map_or(0, |seen| seen.parent);
@@ -78,10 +85,8 @@ impl Table {
         let replaces = before.as_ref().map(|before| before.exec);
         let parent = match &before {
             Some(before) => before.parent,
-            None => self
-                .known_above(parent_pid)
-                .or_else(|| self.known_beside(seen.as_ref()?))
-                .map(|known| known.exec),
+            // HOSTILE: who is above it by now may be somebody who took it in.
+            None => by,
         };
         if self.last_of.len() < REMEMBERED || self.last_of.contains_key(exe) {
             self.last_of.insert(exe.to_vec(), exec);
@@ -176,6 +181,11 @@ impl Table {
 impl Known {
     /// The exec of this process that ran this program, the latest first.
     fn running(&self, exe: &[u8]) -> Option<u64> {
+        // A file may have been deleted since.
+        let exe = match exe.strip_suffix(b" (deleted)") {
+            Some(whole) if self.exe != exe => whole,
+            _ => exe,
+        };
         if self.exe == exe {
             return Some(self.exec);
         }

@@ -8,8 +8,9 @@ use ringfence_jail::observe::{Asked, At};
 use ringfence_model::ByteText;
 use ringfence_model::observed::{Observed, Version, Write, Wrote};
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 
-use super::paths::{Named, Place};
+use super::paths::{Named, Nowhere, Place};
 use super::table::Table;
 
 /// BOUND: a larger file is not kept between two writers.
@@ -27,7 +28,13 @@ pub struct Writes {
     /// Directories that moved: what is below them has other names since.
     moves: u64,
     versions: u64,
+    /// The last name that led nowhere that can be told, and whose it was.
+    unplaced: Option<(Option<u64>, Vec<u8>)>,
 }
+
+/// Where a name of a call leads: nothing of what is gone, the name as it was asked for where that
+/// cannot be told.
+type Led = Option<Result<Place, Vec<u8>>>;
 
 impl Writes {
     pub fn below(workspace: &str) -> Self {
@@ -36,12 +43,25 @@ impl Writes {
             last: BTreeMap::new(),
             moves: 0,
             versions: 0,
+            unplaced: None,
         }
     }
 
-    /// What there is to say about a call.
-    pub fn look(&mut self, thread: i32, asked: Asked, table: &Table) -> Vec<Observed> {
-        let place = |at: At| Named::read(thread, at).and_then(|named| named.place());
+    /// What there is to say about a call, or what it must fail with.
+    pub fn look(
+        &mut self,
+        thread: i32,
+        asked: Asked,
+        table: &Table,
+    ) -> Result<Vec<Observed>, Errno> {
+        let led = |at: At| -> Result<Led, Errno> {
+            let named = Named::read(thread, at)?;
+            Ok(match named.place() {
+                Ok(place) => Some(Ok(place)),
+                Err(Nowhere::Gone) => None,
+                Err(Nowhere::Unknown) => Some(Err(named.name)),
+            })
+        };
         let is_file = |place: &Place| {
             matches!(
                 place.what,
@@ -49,45 +69,104 @@ impl Writes {
             )
         };
         // What is not there now may be there when the kernel looks: everything is told.
-        let seen = match asked {
-            Asked::Open { how, .. } if how.nameless => None,
-            Asked::Open { at, how } => place(at).filter(is_file).map(|place| {
-                let wrote = match place.what {
-                    None if how.creates => Wrote::Created,
-                    _ => Wrote::Opened,
+        let (at, wrote) = match asked {
+            Asked::Open { how, .. } if how.nameless => return Ok(Vec::new()),
+            Asked::Open { at, how } => {
+                let led = led(at)?;
+                let created = matches!(&led, Some(Ok(place)) if place.what.is_none());
+                let wrote = match created && how.creates {
+                    true => Wrote::Created,
+                    false => Wrote::Opened,
                 };
-                (place, wrote)
-            }),
-            Asked::Truncate(at) => place(at).map(|place| (place, Wrote::Truncated)),
-            Asked::Remove(at) => place(at).map(|place| (place, Wrote::Removed)),
-            Asked::Mode(at) => place(at).filter(is_file).map(|place| (place, Wrote::Mode)),
-            Asked::Symlink(at) => place(at).map(|place| (place, Wrote::Symlinked)),
-            Asked::Node(at) => place(at).map(|place| (place, Wrote::MadeNode)),
-            Asked::Link { from, to } => place(to).map(|new| {
+                let led = led.filter(|led| led.as_ref().map_or(true, is_file));
+                return Ok(self.tell_led(thread, led, wrote, table));
+            }
+            Asked::Mode(at) => {
+                let led = led(at)?.filter(|led| led.as_ref().map_or(true, is_file));
+                return Ok(self.tell_led(thread, led, Wrote::Mode, table));
+            }
+            Asked::Link { from, to } => {
                 // What had no name before is new.
-                let wrote = place(from).map_or(Wrote::Created, |old| Wrote::Linked {
-                    to: self.name(&old.path),
-                });
-                (new, wrote)
-            }),
-            Asked::Rename { from, to, exchange } => place(from).zip(place(to)).map(|(from, to)| {
-                if from.what == Some(FileType::Directory) || to.what == Some(FileType::Directory) {
-                    self.moves += 1;
-                }
-                let name = self.name(&from.path);
-                self.last.remove(name.as_bytes());
-                if exchange {
-                    (to, Wrote::Exchanged { with: name })
-                } else {
-                    (to, Wrote::Renamed { from: name })
-                }
-            }),
-            Asked::Exec { .. } | Asked::RemoveDirectory | Asked::Unknown => None,
+                let wrote = match led(from)? {
+                    Some(Ok(old)) => Wrote::Linked {
+                        to: self.name(&old.path),
+                    },
+                    _ => Wrote::Created,
+                };
+                (to, wrote)
+            }
+            Asked::Rename { from, to, exchange } => {
+                let (from, to) = (led(from)?, led(to)?);
+                return Ok(self.rename(thread, from, to, exchange, table));
+            }
+            Asked::Truncate(at) => (at, Wrote::Truncated),
+            Asked::Remove(at) => (at, Wrote::Removed),
+            Asked::Symlink(at) => (at, Wrote::Symlinked),
+            Asked::Node(at) => (at, Wrote::MadeNode),
+            Asked::Exec { .. } | Asked::RemoveDirectory | Asked::Unknown => return Ok(Vec::new()),
         };
-        match seen {
-            Some((place, wrote)) => self.tell(thread, place, wrote, table),
+        Ok(self.tell_led(thread, led(at)?, wrote, table))
+    }
+
+    fn tell_led(&mut self, thread: i32, led: Led, wrote: Wrote, table: &Table) -> Vec<Observed> {
+        match led {
+            Some(Ok(place)) => self.tell(thread, place, wrote, table),
+            Some(Err(name)) => self.unplaced(thread, name, table),
             None => Vec::new(),
         }
+    }
+
+    fn rename(
+        &mut self,
+        thread: i32,
+        from: Led,
+        to: Led,
+        exchange: bool,
+        table: &Table,
+    ) -> Vec<Observed> {
+        let is_directory =
+            |led: &Led| matches!(led, Some(Ok(place)) if place.what == Some(FileType::Directory));
+        if is_directory(&from) || is_directory(&to) {
+            self.moves += 1;
+        }
+        match (from, to) {
+            (Some(Ok(from)), Some(Ok(to))) => {
+                let name = self.name(&from.path);
+                self.last.remove(name.as_bytes());
+                let wrote = match exchange {
+                    true => Wrote::Exchanged { with: name },
+                    false => Wrote::Renamed { from: name },
+                };
+                self.tell(thread, to, wrote, table)
+            }
+            (None, _) | (_, None) => Vec::new(),
+            // Of the one that is known, something went or came.
+            (from, to) => {
+                let left = match exchange {
+                    true => Wrote::Created,
+                    false => Wrote::Removed,
+                };
+                let mut facts = self.tell_led(thread, from, left, table);
+                facts.extend(self.tell_led(thread, to, Wrote::Created, table));
+                facts
+            }
+        }
+    }
+
+    /// Something was written, and where cannot be told.
+    fn unplaced(&mut self, thread: i32, name: Vec<u8>, table: &Table) -> Vec<Observed> {
+        let said = (table.exec_of(thread), name);
+        if self.unplaced.as_ref() == Some(&said) {
+            return Vec::new();
+        }
+        let write = Write {
+            exec: said.0,
+            pid: thread,
+            path: ByteText::from(said.1.as_slice()),
+            what: Wrote::Unplaced,
+        };
+        self.unplaced = Some(said);
+        vec![Observed::Write(write)]
     }
 
     fn tell(&mut self, thread: i32, place: Place, wrote: Wrote, table: &Table) -> Vec<Observed> {
@@ -165,5 +244,143 @@ impl Writes {
         let rest = rest.strip_prefix(b"/")?;
         let private = rest == b".git" || rest.starts_with(b".git/");
         (!private && !rest.is_empty()).then_some(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::os::fd::AsRawFd as _;
+
+    use ringfence_jail::observe::{Directory, Opening};
+
+    use super::*;
+
+    /// What this thread asks for, as if it were inside.
+    struct Asking {
+        writes: Writes,
+        table: Table,
+        workspace: String,
+        _dir: tempfile::TempDir,
+    }
+
+    fn asking() -> Asking {
+        let dir = tempfile::tempdir().unwrap();
+        let workspace = dir.path().canonicalize().unwrap();
+        let workspace = workspace.to_str().unwrap().to_owned();
+        Asking {
+            writes: Writes::below(&workspace),
+            table: Table::new().unwrap(),
+            workspace,
+            _dir: dir,
+        }
+    }
+
+    impl Asking {
+        fn look(&mut self, asked: Asked) -> Result<Vec<(String, Wrote)>, Errno> {
+            let thread = rustix::thread::gettid().as_raw_nonzero().get();
+            let facts = self.writes.look(thread, asked, &self.table)?;
+            let told = facts.into_iter().map(|fact| match fact {
+                Observed::Write(write) => (write.path.to_text(), write.what),
+                other => panic!("{other:?}"),
+            });
+            Ok(told.collect())
+        }
+
+        /// A path in the workspace, below directories that are not there.
+        fn below(&self, missing: usize) -> CString {
+            let path = format!("{}/{}x", self.workspace, "m/".repeat(missing));
+            CString::new(path).unwrap()
+        }
+    }
+
+    fn at(name: &CString) -> At {
+        At {
+            directory: Directory::Working,
+            name: name.as_ptr() as u64,
+            follows: true,
+        }
+    }
+
+    const CREATE: Opening = Opening {
+        creates: true,
+        nameless: false,
+    };
+
+    #[test]
+    fn a_write_that_cannot_be_placed_is_told_with_its_name() {
+        let mut asking = asking();
+        let (near, far) = (asking.below(11), asking.below(40));
+        let open = |at| Asked::Open { at, how: CREATE };
+        let placed = (format!("{}x", "m/".repeat(11)), Wrote::Created);
+        assert_eq!(asking.look(open(at(&near))), Ok(vec![placed]));
+
+        let unplaced = (far.to_str().unwrap().to_owned(), Wrote::Unplaced);
+        assert_eq!(asking.look(open(at(&far))), Ok(vec![unplaced.clone()]));
+        assert_eq!(asking.look(open(at(&far))), Ok(vec![]), "told already");
+        for asked in [
+            Asked::Truncate(at(&far)),
+            Asked::Remove(at(&far)),
+            Asked::Symlink(at(&far)),
+            Asked::Node(at(&far)),
+            Asked::Mode(at(&far)),
+            Asked::Link {
+                from: at(&near),
+                to: at(&far),
+            },
+        ] {
+            asking.writes.unplaced = None;
+            assert_eq!(asking.look(asked), Ok(vec![unplaced.clone()]), "{asked:?}");
+        }
+
+        // Where one of two names is known, something happens to that one.
+        let here = asking.below(0);
+        let rename = |from, to, exchange| Asked::Rename {
+            from: at(from),
+            to: at(to),
+            exchange,
+        };
+        let x = |what| ("x".to_owned(), what);
+        for (asked, expected) in [
+            (
+                rename(&here, &far, false),
+                vec![x(Wrote::Removed), unplaced.clone()],
+            ),
+            (
+                rename(&far, &here, false),
+                vec![unplaced.clone(), x(Wrote::Created)],
+            ),
+            (
+                rename(&here, &far, true),
+                vec![x(Wrote::Created), unplaced.clone()],
+            ),
+        ] {
+            asking.writes.unplaced = None;
+            asking.writes.last.clear();
+            assert_eq!(asking.look(asked), Ok(expected), "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_not_told_and_what_cannot_be_read_fails() {
+        let mut asking = asking();
+        let file = tempfile::tempfile_in(&asking.workspace).unwrap();
+        let descriptor = |fd| At {
+            directory: Directory::Descriptor(fd),
+            name: 0,
+            follows: true,
+        };
+        let deleted = Asked::Mode(descriptor(file.as_raw_fd()));
+        assert_eq!(asking.look(deleted), Ok(vec![]));
+        assert_eq!(asking.look(Asked::Mode(descriptor(1 << 20))), Ok(vec![]));
+
+        let wild = At {
+            name: 8,
+            ..descriptor(file.as_raw_fd())
+        };
+        assert_eq!(asking.look(Asked::Remove(wild)), Err(Errno::FAULT));
+        let long = CString::new("x".repeat(4096)).unwrap();
+        let refused = asking.look(Asked::Remove(at(&long)));
+        assert_eq!(refused, Err(Errno::NAMETOOLONG));
     }
 }

@@ -1,6 +1,6 @@
 //! The part of the plan that shows what is left of the kernel: a masked `/proc`, and its settings.
 
-use super::{List, Op, Spec, own, text};
+use super::{List, Op, Spec, gate, own, text};
 use crate::facts::{HostFacts, MaskType};
 
 pub(super) fn proc(list: &mut List, spec: &Spec, facts: &HostFacts) {
@@ -22,13 +22,7 @@ pub(super) fn proc(list: &mut List, spec: &Spec, facts: &HostFacts) {
             value,
         });
     }
-    if spec.gate.is_some() {
-        // Services have their own ports at the addresses of their names.
-        list.push(Op::Setting {
-            path: text("proc/sys/net/ipv4/ip_unprivileged_port_start"),
-            value: "0",
-        });
-    }
+    gate::settings(list, spec);
     list.push(Op::ReadOnly {
         path: text("proc/sys"),
     });

@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 use seccompiler::sock_filter;
 
 #[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: u32 = 0xc000_003e;
+pub(super) const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: u32 = 0xc000_00b7;
+pub(super) const ARCHITECTURE: u32 = 0xc000_00b7;
 
 /// Where the kernel puts the number of the call, and the architecture.
 pub(super) const NUMBER_AT: u32 = 0;
-const ARCHITECTURE_AT: u32 = 4;
+pub(super) const ARCHITECTURE_AT: u32 = 4;
 
 pub(super) const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 pub(super) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -82,24 +82,8 @@ fn runs(answers: &BTreeMap<u32, u32>) -> Vec<Run> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::walk::{Call, walk};
     use super::*;
-
-    /// What the kernel would answer.
-    fn walk(program: &[sock_filter], architecture: u32, number: u32) -> u32 {
-        let (mut at, mut loaded) = (0, 0);
-        loop {
-            let step = &program[at];
-            at += 1;
-            let jump = |met: bool| usize::from(if met { step.jt } else { step.jf });
-            match step.code {
-                LOAD if step.k == NUMBER_AT => loaded = number,
-                LOAD => loaded = architecture,
-                IF_EQUAL => at += jump(loaded == step.k),
-                IF_AT_LEAST => at += jump(loaded >= step.k),
-                _ => return step.k,
-            }
-        }
-    }
 
     #[test]
     fn what_is_named_gets_its_answer_and_nothing_else_does() {
@@ -118,8 +102,16 @@ mod tests {
             let x32 = 0x4000_0000;
             for number in (0..4096).chain(x32..x32 + 4096).chain([u32::MAX, 1 << 31]) {
                 let expected = answers.get(&number).copied().unwrap_or(unknown);
-                assert_eq!(walk(&program, ARCHITECTURE, number), expected, "{number}");
-                let elsewhere = walk(&program, ARCHITECTURE ^ 1, number);
+                let answer = |architecture| {
+                    let call = Call {
+                        architecture,
+                        number,
+                        arguments: [0; 6],
+                    };
+                    walk(&program, &call)
+                };
+                assert_eq!(answer(ARCHITECTURE), expected, "{number}");
+                let elsewhere = answer(ARCHITECTURE ^ 1);
                 assert_eq!(elsewhere, libc::SECCOMP_RET_KILL_PROCESS);
             }
         }

@@ -11,11 +11,11 @@ use super::allowlist::{IF_AT_LEAST, IF_EQUAL, LOAD, NUMBER_AT, RETURN, instructi
 
 /// Where the kernel puts the low half of an argument.
 #[cfg(target_endian = "little")]
-const fn argument_at(index: u32) -> u32 {
+pub(super) const fn argument_at(index: u32) -> u32 {
     16 + 8 * index
 }
 
-const IF_ANY_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+pub(super) const IF_ANY_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
 const SHOWN: u32 = 0x7fc0_0000;
 const NEW_LISTENER: u32 = 8;
 /// With any of these, opening a file is asking to change it.
@@ -107,25 +107,9 @@ fn with_bits(argument: u32, bits: u32, met: u32) -> Vec<sock_filter> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::allowlist::ARCHITECTURE;
+    use super::super::walk::{Call, walk};
     use super::*;
-
-    /// What the kernel would answer.
-    fn walk(program: &[sock_filter], number: u32, arguments: [u32; 6]) -> u32 {
-        let (mut at, mut loaded) = (0, 0);
-        loop {
-            let step = &program[at];
-            at += 1;
-            let jump = |met: bool| usize::from(if met { step.jt } else { step.jf });
-            match step.code {
-                LOAD if step.k == NUMBER_AT => loaded = number,
-                LOAD => loaded = arguments[((step.k - argument_at(0)) / 8) as usize],
-                IF_EQUAL => at += jump(loaded == step.k),
-                IF_AT_LEAST => at += jump(loaded >= step.k),
-                IF_ANY_BIT => at += jump(loaded & step.k != 0),
-                _ => return step.k,
-            }
-        }
-    }
 
     #[test]
     fn what_changes_something_is_shown_and_nothing_else_is() {
@@ -151,7 +135,12 @@ mod tests {
                         }
                         _ => libc::SECCOMP_RET_ALLOW,
                     };
-                    assert_eq!(walk(&program, number, arguments), expected, "{number}");
+                    let call = Call {
+                        architecture: ARCHITECTURE,
+                        number,
+                        arguments,
+                    };
+                    assert_eq!(walk(&program, &call), expected, "{number}");
                 }
             }
         }

@@ -186,6 +186,8 @@ impl Effective {
                 let verdict = match self.network.rules.connection(host, *port) {
                     // Whatever goes through such a connection is not looked at.
                     Verdict::Allow(rule) if rule.protocol == Protocol::Tcp => Verdict::Allow(rule),
+                    // No request comes so far.
+                    verdict @ Verdict::Deny { rule: Some(_), .. } => verdict,
                     _ => self.network.rules.request(host, *port, method, path),
                 };
                 let line = Rules::line_for_request(host, *port, method, path);
@@ -336,7 +338,7 @@ mod tests {
     fn hosts_are_explained_by_their_rule() {
         let policy = policy(
             "[network]\nallow = ['GET a.example/repos/**', 'tcp db.example:5432', 'b.example']\n\
-             deny = ['b.example/admin/**']\n[network.mock]\n'm.example' = 'http://127.0.0.1:9000'",
+             deny = ['b.example/admin/**', 'tcp b.example:443']\n[network.mock]\n'm.example' = 'http://127.0.0.1:9000'",
         );
         for (text, allowed, line, would) in [
             ("https://a.example/repos/x?q=1", true, Some(2), None),
@@ -347,14 +349,10 @@ mod tests {
                 Some("POST a.example/repos/x"),
             ),
             ("tcp db.example:5432", true, Some(2), None),
-            (
-                "tcp b.example:443",
-                false,
-                Some(2),
-                Some("tcp b.example:443"),
-            ),
+            ("tcp b.example:80", false, Some(2), Some("tcp b.example:80")),
             ("http://b.example", true, Some(2), None),
             ("http://b.example/admin/x", false, Some(3), None),
+            ("https://b.example/", false, Some(3), None),
             (
                 "https://other.example/",
                 false,

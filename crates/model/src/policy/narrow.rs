@@ -58,12 +58,15 @@ struct Narrowing<'p> {
     refused: Vec<Refused>,
 }
 
+/// BOUND: characters of an item that are told.
+const ITEM: usize = 120;
 const ONLY_HOST: &str = "only the host's own policy can give it";
 
 impl Narrowing<'_> {
     fn refuse(&mut self, item: impl fmt::Display, from: &Origin, why: &str) {
         self.refused.push(Refused {
-            item: item.to_string(),
+            // HOSTILE: a pattern can be as long as the file.
+            item: item.to_string().chars().take(ITEM).collect(),
             why: why.to_owned(),
             from: from.clone(),
         });

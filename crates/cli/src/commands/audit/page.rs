@@ -11,6 +11,9 @@ const DRAWN_LEVELS: usize = 24;
 /// BOUND: of whoever started a program, so much is shown.
 const BY_COLUMNS: usize = 16;
 
+/// BOUND: of a narrower page the program would have too little, and one column goes.
+const NARROW: usize = 110;
+
 /// What is told, and how wide.
 #[derive(Debug)]
 pub struct Page<'a> {
@@ -31,7 +34,7 @@ impl Page<'_> {
         } else {
             ("ENDED", "TOOK", "PROGRAM")
         };
-        let header = columns(["TIME", "EXEC", ended, took, "BY"], what);
+        let header = self.columns(["TIME", "EXEC", ended, took, "BY"], what, filter);
         shorten(&header, self.width)
     }
 
@@ -42,7 +45,7 @@ impl Page<'_> {
             Event::Exec(exec) => {
                 let ran = self.story.exec(exec.exec)?;
                 let (ending, took) = self.story.ending(ran);
-                columns(
+                self.columns(
                     [
                         &time,
                         &exec.exec.to_string(),
@@ -51,9 +54,10 @@ impl Page<'_> {
                         &self.by(self.story.starter(exec).map(|before| before.exec.exec)),
                     ],
                     &words::ran(exec),
+                    filter,
                 )
             }
-            Event::ExecFailed(failed) => columns(
+            Event::ExecFailed(failed) => self.columns(
                 [
                     &time,
                     &format!("pid {}", failed.pid),
@@ -62,10 +66,12 @@ impl Page<'_> {
                     &self.by(failed.by),
                 ],
                 &words::tried(failed),
+                filter,
             ),
-            Event::Denial(refused) => columns(
+            Event::Denial(refused) => self.columns(
                 [&time, &format!("pid {}", refused.pid), "denied", "", ""],
                 &clean(&format!("{}: {}", refused.operation, refused.reason)),
+                filter,
             ),
             // Many, and told where they are asked for.
             Event::Write(_) if !filter.writes => return None,
@@ -75,7 +81,8 @@ impl Page<'_> {
                     .exec
                     .map_or_else(|| format!("pid {}", write.pid), |exec| exec.to_string());
                 let path = argument(&write.path) + &other;
-                columns([&time, &exec, did, "", &self.by_name(write.exec)], &path)
+                let by = self.by_name(write.exec);
+                self.columns([&time, &exec, did, "", &by], &path, filter)
             }
             Event::Network(traffic) if filter.network => {
                 format!("{time:>9}  {}", words::network(traffic))
@@ -114,6 +121,23 @@ impl Page<'_> {
         shorten(&(rails(branch) + &text), self.width)
     }
 
+    /// On a narrow page who started a program is left to the tree, which shows it better; of a write
+    /// nobody asks how long it took.
+    fn columns(
+        &self,
+        [time, exec, ended, took, by]: [&str; 5],
+        what: &str,
+        filter: &Filter,
+    ) -> String {
+        let by = shorten(by, BY_COLUMNS);
+        let began = format!("{time:>9}  {exec:<9}  {ended:<13}");
+        match (self.width < NARROW, filter.writes) {
+            (false, _) => format!("{began}  {took:>9}  {by:<BY_COLUMNS$}  {what}"),
+            (true, false) => format!("{began}  {took:>9}  {what}"),
+            (true, true) => format!("{began}  {by:<BY_COLUMNS$}  {what}"),
+        }
+    }
+
     /// Seconds since the journal began.
     fn time(&self, us: i64) -> String {
         let since = us.saturating_sub(self.story.began_us());
@@ -132,11 +156,6 @@ impl Page<'_> {
         let ran = exec.and_then(|exec| self.story.exec(exec));
         ran.map_or_else(|| "?".to_owned(), |ran| words::name(&ran.exec.exe))
     }
-}
-
-fn columns([time, exec, ended, took, by]: [&str; 5], what: &str) -> String {
-    let by = shorten(by, BY_COLUMNS);
-    format!("{time:>9}  {exec:<9}  {ended:<13}  {took:>9}  {by:<BY_COLUMNS$}  {what}")
 }
 
 /// The lines that lead to a line.
@@ -302,6 +321,32 @@ mod tests {
             rows,
             ["    0.012  3          renamed                   'memfd:x (delet…  'b c' (was a)"]
         );
+    }
+
+    /// What is asked for most, the program or the path, has at least 25 columns of 80.
+    #[test]
+    fn a_narrow_page_leaves_room_for_the_program() {
+        let story = usual();
+        let page = Page {
+            story: &story,
+            width: 80,
+        };
+        let mut filter = Filter::default();
+        assert_eq!(
+            page.header(&filter),
+            "     TIME  EXEC       ENDED               TOOK  PROGRAM"
+        );
+        assert_eq!(
+            table(&page, &filter)[1..3],
+            [
+                "    0.002  1          became 3            8 ms  [dash] sh -c 'make; git'",
+                "    0.004  2          SIGSEGV            1.2 s  [/workspace/make] make test",
+            ]
+        );
+        filter.writes = true;
+        let rows = table(&page, &filter);
+        let wrote = "    0.012  3          renamed        'memfd:x (delet…  'b c' (was a)";
+        assert!(rows.iter().any(|row| row == wrote), "{rows:?}");
     }
 
     #[test]

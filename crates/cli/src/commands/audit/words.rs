@@ -178,6 +178,10 @@ pub fn wrote(what: &Wrote) -> (&'static str, String) {
         Wrote::Removed => ("removed", none),
         Wrote::Mode => ("mode", none),
         Wrote::MadeNode => ("made node", none),
+        Wrote::Unplaced => (
+            "unplaced",
+            " (asked so; where it is cannot be told)".to_owned(),
+        ),
     }
 }
 
@@ -214,6 +218,8 @@ pub fn sentence(event: &Event) -> Option<String> {
             signal: by,
             duration_ms,
             leftovers,
+            cpu_ms,
+            peak_bytes,
         } => {
             let how = match (outcome, code, by) {
                 (Outcome::Exited, Some(code), _) => format!("exit {code}"),
@@ -224,7 +230,12 @@ pub fn sentence(event: &Event) -> Option<String> {
                 0 => String::new(),
                 n => format!(", {} left running", count(*n, "process")),
             };
-            format!("command ended: {how} after {}{left}", Seconds(*duration_ms))
+            let cpu = cpu_ms.map_or_else(String::new, |ms| format!(", {} of CPU", Seconds(ms)));
+            let peak = peak_bytes.map_or_else(String::new, |bytes| {
+                format!(", {} at most", HumanBytes(bytes))
+            });
+            let after = Seconds(*duration_ms);
+            format!("command ended: {how} after {after}{cpu}{peak}{left}")
         }
         Event::Seal {
             changed, omitted, ..

@@ -58,6 +58,13 @@ fn last(bundle: &Blame, writers: &FileWriters) -> String {
 }
 
 fn unexplained(bundle: &Blame, out: &mut dyn Write) -> io::Result<()> {
+    let unplaced = bundle.writers.unplaced_count;
+    if unplaced > 0 {
+        writeln!(
+            out,
+            "\nincomplete: where {unplaced} writes went cannot be told (`audit --writes`: unplaced)"
+        )?;
+    }
     let count = bundle.writers.unexplained_count;
     if count == 0 {
         return Ok(());
@@ -290,6 +297,7 @@ pub fn json(bundle: &Blame, numbers: Option<&[usize]>) -> Result<Value, Error> {
         "complete": bundle.writers.complete,
         "unexplained": bundle.writers.unexplained,
         "unexplained_count": bundle.writers.unexplained_count,
+        "unplaced_count": bundle.writers.unplaced_count,
         "files": files,
         "execs": execs,
     }))

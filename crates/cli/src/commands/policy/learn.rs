@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anstream::eprintln;
 use clap::Args;
+use ringfence_engine::audit::Kept;
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
 use ringfence_engine::learn::{Denied, Replay, Seen, propose, replay};
@@ -56,12 +57,8 @@ impl Learn {
         let mut runs = Vec::new();
         let mut whole = true;
         for name in &self.runs {
-            let shown = name.to_string_lossy();
             for kept in &audit::found(name)?.journals {
-                let label = match kept.execution {
-                    Some(number) => format!("{shown} execution {number}"),
-                    None => shown.to_string(),
-                };
+                let label = label(&name.to_string_lossy(), kept);
                 let (seen, followed) = Seen::read(&label, kept).map_err(Error::from)?;
                 whole &= !audit::report(kept, &followed);
                 runs.push(seen);
@@ -121,6 +118,18 @@ impl Learn {
             true => ExitCode::SUCCESS,
             false => ExitCode::FAILURE,
         })
+    }
+}
+
+/// What a run is called in a file that is read later, when another one is the last.
+fn label(typed: &str, kept: &Kept) -> String {
+    let bundle = kept.path.parent().and_then(Path::file_name);
+    match (kept.execution, bundle) {
+        (Some(number), _) => format!("{typed} execution {number}"),
+        (None, Some(bundle)) if matches!(typed, "last" | "@") => {
+            bundle.to_string_lossy().into_owned()
+        }
+        (None, _) => typed.to_owned(),
     }
 }
 

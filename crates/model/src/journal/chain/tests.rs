@@ -232,6 +232,7 @@ fn wrote() -> impl Strategy<Value = Wrote> {
             Wrote::Removed,
             Wrote::Mode,
             Wrote::MadeNode,
+            Wrote::Unplaced,
         ]),
         hostile().prop_map(|from| Wrote::Renamed { from }),
         hostile().prop_map(|with| Wrote::Exchanged { with }),
@@ -352,13 +353,17 @@ fn event() -> impl Strategy<Value = Event> {
             limit: Limit::Disk,
             detail,
         }),
-        (any::<Option<i32>>(), any::<u64>()).prop_map(|(code, leftovers)| Event::CommandEnded {
-            outcome: Outcome::Exited,
-            code,
-            signal: None,
-            duration_ms: leftovers,
-            leftovers,
-        }),
+        (any::<Option<i32>>(), any::<u64>(), any::<Option<u64>>()).prop_map(
+            |(code, leftovers, cpu_ms)| Event::CommandEnded {
+                outcome: Outcome::Exited,
+                code,
+                signal: None,
+                duration_ms: leftovers,
+                leftovers,
+                cpu_ms,
+                peak_bytes: cpu_ms,
+            }
+        ),
     ]
 }
 

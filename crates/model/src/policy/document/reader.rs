@@ -12,6 +12,9 @@ use super::super::Line;
 use super::super::network::Origin;
 use super::problem::{MAX_PROBLEMS, Problem};
 
+/// BOUND: items of one list; rules are compared each with each.
+const MAX_ITEMS: usize = 1000;
+
 pub(super) type Value<'t> = Spanned<DeValue<'t>>;
 
 #[derive(Debug)]
@@ -103,7 +106,14 @@ impl<'t> Reader<'t> {
 
     pub fn array<'v>(&mut self, value: &'v Value<'t>) -> &'v [Value<'t>] {
         match value.get_ref() {
-            DeValue::Array(items) => items,
+            DeValue::Array(items) if items.len() <= MAX_ITEMS => items,
+            DeValue::Array(_) => {
+                self.wrong(
+                    value.span(),
+                    format!("a list has at most {MAX_ITEMS} items"),
+                );
+                &[]
+            }
             _ => {
                 self.wrong(value.span(), "a list is meant");
                 &[]

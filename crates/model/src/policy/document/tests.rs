@@ -283,6 +283,8 @@ fn long_lines_are_cut_and_many_problems_are_bounded() {
     assert!(shown.len() < 1000, "{}", shown.len());
     let many: String = (0..500).map(|n| format!("k{n} = 1\n")).collect();
     assert_eq!(parse(&many).unwrap_err().0.len(), problem::MAX_PROBLEMS);
+    let list = "'a.example', ".repeat(1001);
+    assert!(parse(&format!("[network]\nallow = [{list}]")).is_err());
     let deep = format!("extends = {}", "[".repeat(100_000));
     assert!(parse(&deep).is_err());
 }
