@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::support::{expect, in_each_mode, patch, said};
+use crate::support::{RUN_SECONDS, expect, in_each_mode, patch, said};
 
 #[test]
 fn r64_the_environment_inside_is_exactly_what_was_asked_for() -> Result<()> {
@@ -104,6 +104,70 @@ fn hidden_paths_are_absent_and_do_not_cross_back() -> Result<()> {
         expect(omitted, "path", ".env")?;
         expect(omitted, "why", "hidden")?;
         ensure!(!String::from_utf8_lossy(&patch(&result)?).contains(".env"));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_policy_about_files_holds_and_is_told() -> Result<()> {
+    in_each_mode("files", |env, fixture| {
+        let policy = env.put(
+            fixture,
+            "../policy.toml",
+            "[files]\nwrite = ['src/**', 'docs/**']\nexport = ['**/*.c']\n",
+        )?;
+        // The repository may narrow it, and no more.
+        env.put(
+            fixture,
+            "ringfence.toml",
+            "[files]\nread_only = ['src/deep/**']\nwrite = ['**']\nexport = ['**']\n\
+             [[files.mount]]\nhost = '/usr'\ninside = '/data'\n",
+        )?;
+        let policy = policy.display().to_string();
+        let attack = "for line in 'echo x >> a.txt' 'chmod 600 a.txt' 'echo x > src/deep/x.c' \
+            'echo x > ringfence.toml' 'ls /data' 'mkdir x'; do \
+            sh -c \"$line\" 2> /dev/null && echo WORKED $line; done; \
+            echo x >> src/main.c; echo n > src/n.txt; echo d > docs/d.md; ls -d docs";
+        for options in [
+            &["--policy", &policy][..],
+            &["--policy", &policy, "--same-path"],
+        ] {
+            let result = env.run_with(fixture, options, attack)?;
+            ensure!(said(&result) == "docs\n", "{}", said(&result));
+            expect(&result, "changed_files", vec!["src/main.c"])?;
+            ensure!(
+                result["omitted"][0]["why"] == "not_exported"
+                    && result["omitted"][1]["path"] == "src/n.txt",
+                "{}",
+                result["omitted"]
+            );
+            let bundle = result["bundle"].as_str().unwrap_or_default().to_owned();
+            env.look(fixture, &["verify", &bundle])?;
+            let manifest = std::fs::read_to_string(format!("{bundle}/manifest.json"))?;
+            ensure!(manifest.contains("src/deep"), "{manifest}");
+        }
+        let words = [
+            "run",
+            "--policy",
+            &policy,
+            "--",
+            "sh",
+            "-c",
+            "echo n > src/n.txt",
+        ];
+        let output = env.ringfence(fixture, RUN_SECONDS, &words)?;
+        ensure!(
+            output
+                .stderr
+                .contains("src/n.txt (the policy does not export it)"),
+            "{}",
+            output.stderr
+        );
+        ensure!(!fixture.folder.join("docs").exists(), "made in the folder");
+        env.put(fixture, "../policy.toml", "[files]\nwrite = ['**/*.c']\n")?;
+        let output = env.ringfence(fixture, RUN_SECONDS, &words)?;
+        ensure!(output.status.code() == Some(2), "{}", output.tail());
+        ensure!(output.stderr.contains("`export`"), "{}", output.stderr);
         Ok(())
     })
 }

@@ -120,6 +120,7 @@ pub fn create(
     };
     make(host, slice::from_ref(&new), "create")?;
     // Now, so that what cannot be held is told to who asks for it.
+    let shaping = host.shape(id)?;
     let detail = &new.detail;
     let masked = mask::ensure(
         &host.home.sandbox(id),
@@ -130,7 +131,8 @@ pub fn create(
     match masked {
         Ok(mask) => notes.extend(mask.notes),
         Err(error) => {
-            super::remove::remove(host, &host.store.sandbox(id)?)?;
+            let record = host.store.sandbox(id)?;
+            super::remove::remove_held(host, &record, Some(shaping))?;
             return Err(error);
         }
     }
