@@ -135,7 +135,7 @@ fn sec_014_what_holds_the_value_stays_behind() -> Result<()> {
         let shell = "cp notes.txt copy.txt; base64 -w0 notes.txt > coded.txt; echo fine > fine.txt; cat notes.txt; cat notes.txt >&2; exec /bin/echo \"$(cat notes.txt)\"";
         let result = with_token(env, fixture, &bound(double.port), shell)?;
         ensure!(
-            result["changed_files"].to_string() == r#"["fine.txt"]"#,
+            result["changed_files"] == serde_json::json!(["fine.txt"]),
             "{}",
             result["changed_files"]
         );
