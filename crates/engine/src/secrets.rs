@@ -207,7 +207,6 @@ mod tests {
             methods: Vec::new(),
             path: None,
             header: "Authorization: Bearer {}".to_owned(),
-            lifetime_seconds: None,
             from: Origin::default(),
         }
     }

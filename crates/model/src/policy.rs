@@ -93,9 +93,6 @@ pub struct SecretRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathPattern>,
     pub header: String,
-    /// How long the answer of a command is used again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lifetime_seconds: Option<u64>,
     pub from: Origin,
 }
 

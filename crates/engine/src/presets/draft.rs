@@ -207,7 +207,6 @@ impl Draft {
                 methods: Vec::new(),
                 path: None,
                 header: header.to_owned(),
-                lifetime_seconds: None,
                 from: self.own_origin(),
             });
         }

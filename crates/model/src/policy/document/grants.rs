@@ -198,7 +198,7 @@ fn secret<'t>(
     home: Option<&Path>,
 ) -> Option<SecretRule> {
     let table = reader.table(value)?;
-    let keys = ["from", "hosts", "methods", "path", "header", "lifetime"];
+    let keys = ["from", "hosts", "methods", "path", "header"];
     let before = reader.problems.len();
     let mut source = None;
     let mut rule = SecretRule {
@@ -208,7 +208,6 @@ fn secret<'t>(
         methods: Vec::new(),
         path: None,
         header: HEADER.to_owned(),
-        lifetime_seconds: None,
         from: reader.origin(&value.span()),
     };
     for (key, value) in reader.keys(table, &keys) {
@@ -231,12 +230,11 @@ fn secret<'t>(
                 let parsed = PathPattern::parse(reader.string(value)?);
                 rule.path = Some(reader.keep(value.span(), parsed)?);
             }
-            "header" => {
+            _ => {
                 let text = reader.string(value)?.to_owned();
                 reader.keep(value.span(), header(&text))?;
                 rule.header = text;
             }
-            _ => rule.lifetime_seconds = reader.quantity(value, parse_duration_seconds)?,
         }
     }
     let Some(source) = source else {
@@ -246,9 +244,6 @@ fn secret<'t>(
         );
         return None;
     };
-    if rule.lifetime_seconds.is_some() && !matches!(source, SecretSource::Command(_)) {
-        reader.wrong(value.span(), "`lifetime` goes with `from = \"command:…\"`");
-    }
     // A host that is none was told already.
     if rule.hosts.is_empty() && reader.problems.len() == before {
         reader.wrong(value.span(), "a secret has `hosts`, which may see it");

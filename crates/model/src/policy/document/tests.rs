@@ -49,7 +49,6 @@ hosts = ["api.example", "*.api.example"]
 methods = ["GET", "POST"]
 path = "/repos/**"
 header = "Authorization: token {}"
-lifetime = "5m"
 [secrets.OTHER]
 from = "file:~/token"
 hosts = ["o.example"]
@@ -81,7 +80,6 @@ disk = "none"
     assert_eq!(tcp.protocol, Protocol::Tcp);
     let token = &document.secrets[0];
     assert_eq!(token.source, SecretSource::Command("pass show api".into()));
-    assert_eq!(token.lifetime_seconds, Some(300));
     let file = SecretSource::File("/srv/person/token".into());
     assert_eq!(document.secrets[1].source, file);
     assert_eq!(document.secrets[1].header, "Authorization: Bearer {}");
@@ -210,12 +208,6 @@ fn what_is_wrong_is_refused() {
             4,
             10,
             "capital",
-        ),
-        (
-            "[secrets.T]\nfrom='env:T'\nhosts=['a.b']\nlifetime='5m'",
-            1,
-            1,
-            "command",
         ),
         (
             "env.pass=['T']\n[secrets.T]\nfrom='env:T'\nhosts=['a.b']",
