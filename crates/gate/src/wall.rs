@@ -35,7 +35,7 @@ pub(crate) fn hide() -> io::Result<()> {
         maximum: Some(0),
     };
     rustix::process::setrlimit(Resource::Core, none)?;
-    // Each connection is two descriptors, each port of a name one.
+    // Each connection is up to six descriptors, each port of a name one.
     let mut files = rustix::process::getrlimit(Resource::Nofile);
     files.current = files.maximum;
     Ok(rustix::process::setrlimit(Resource::Nofile, files)?)
