@@ -7,6 +7,7 @@ mod kit;
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod site;
 
+use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -160,4 +161,37 @@ fn a_stream_names_the_host_of_its_connection() {
         assert!(text.ends_with("400"), "{path}: {text}");
     }
     assert_eq!(saw.lock().expect("no panic").len(), 1);
+}
+
+/// A host that breaks off with its own words.
+fn host_that_quotes(outside: &Outside) -> u16 {
+    let config = outside.config(&["a.test"], &["h2"]);
+    kit::server(move |stream| {
+        let connection = rustls::ServerConnection::new(config.clone()).expect("a connection");
+        let mut stream = rustls::StreamOwned::new(connection, stream);
+        let mut some = [0; 1024];
+        assert!(stream.read(&mut some).is_ok_and(|length| length > 0));
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let last = [0, 0, 8 + REAL.len() as u8, 7, 0, 0, 0, 0, 0];
+        let why = [0, 0, 0, 0, 0, 0, 0, 2];
+        let all = [&settings[..], &last, &why, REAL.as_bytes()].concat();
+        stream.write_all(&all).ok();
+        while stream.read(&mut some).is_ok_and(|length| length > 0) {}
+    })
+}
+
+#[test]
+fn what_a_host_says_of_an_error_is_searched() {
+    let outside = Outside::new();
+    let port = host_that_quotes(&outside);
+    let Some(inside) = start(&outside, port) else {
+        return;
+    };
+    let key = format!("X-Api-Key: {FAKE}");
+    let url = format!("https://a.test:{port}/ok/x");
+    let (_, text) = inside.curl(&["--http2", "-w", "%{http_code}", "-H", &key, &url]);
+    assert!(text.ends_with("502") && text.contains(FAKE), "{text}");
+    assert!(!text.contains(REAL), "{text}");
+    let all = serde_json::to_string(&inside.gate.end()).expect("data");
+    assert!(all.contains(FAKE) && !all.contains(REAL), "{all}");
 }

@@ -479,6 +479,8 @@ impl Exchange<'_> {
     }
 
     async fn failed(&self, detail: String, reply: Option<Reply<'_>>) {
+        // HOSTILE: errors of a connection quote what the host said.
+        let detail = self.flow().gate.inspect.secrets.scrub(detail);
         let body = refusal::failed_body(self.flow(), &detail);
         self.tell(Happened::Failed { detail }).await;
         if let Some(mut reply) = reply {
