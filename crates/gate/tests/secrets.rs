@@ -167,7 +167,6 @@ fn a_placeholder_elsewhere_is_refused() {
             vec!["-X", "DELETE", "-H", &token, &api("/repos/x")],
             vec!["-H", &token, &api("/gists")],
             vec!["-H", &format!("X-Mine: {FAKE}"), &api("/repos/x")],
-            vec!["-H", &token, "-d", FAKE, &api("/repos/x")],
         ] {
             let (code, text) = inside.curl(&[&[version], &arguments[..]].concat());
             assert!(
