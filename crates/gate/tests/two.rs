@@ -160,6 +160,11 @@ fn a_stream_names_the_host_of_its_connection() {
         let (_, text) = inside.curl(&["--http2", "--path-as-is", "-w", "%{http_code}", &url]);
         assert!(text.ends_with("400"), "{path}: {text}");
     }
+    // Rules are about methods in capital letters.
+    for method in ["delete", "Delete", "gET"] {
+        let (_, text) = inside.curl(&["--http2", "-X", method, "-w", "%{http_code}", &url]);
+        assert!(text.ends_with("400"), "{method}: {text}");
+    }
     assert_eq!(saw.lock().expect("no panic").len(), 1);
 }
 

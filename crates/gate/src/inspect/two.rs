@@ -14,7 +14,9 @@ use super::reply::{Reply, fields_of};
 use super::request::Asked;
 use super::upstream::FRAME;
 use super::wire::Link;
-use crate::head::{Fields, Framing, HeadError, MAX_FIELDS, MAX_HEAD, Place, read_path};
+use crate::head::{
+    Fields, Framing, HeadError, MAX_FIELDS, MAX_HEAD, Place, read_method, read_path,
+};
 use crate::open::Held;
 use crate::state::{Denial, Flow};
 
@@ -123,7 +125,7 @@ fn read(flow: &Flow, head: &http::request::Parts, from: &Incoming<'_>) -> Result
     fields.remove("expect");
     join_cookies(&mut fields);
     Ok(Asked {
-        method: head.method.as_str().to_owned(),
+        method: read_method(head.method.as_str().as_bytes())?,
         path: read_path(&target)?,
         target,
         fields,
