@@ -88,6 +88,8 @@ pub(crate) struct Ledger {
     status: Cell<Option<u16>>,
     used: RefCell<Vec<String>>,
     cached: Cell<bool>,
+    /// The host was asked: whatever comes later, this happened.
+    asked: Cell<bool>,
 }
 
 impl Ledger {
@@ -100,6 +102,7 @@ impl Ledger {
             status: Cell::default(),
             used: RefCell::default(),
             cached: Cell::default(),
+            asked: Cell::default(),
         }
     }
 
@@ -253,10 +256,7 @@ impl Exchange<'_> {
         let mut reply = Some(reply);
         let result = tokio::select! {
             biased;
-            () = held.revoked() => {
-                let detail = "the rules changed, or the sandbox ends";
-                Err(Stop::Denied(Denial::plain(Reason::Rule, detail)))
-            }
+            () = held.revoked() => Err(self.revoked()),
             up = self.meter.over() => Err(Stop::budget(&self.rule, up)),
             result = self.attempts(from, &mut reply, fields, swaps) => result,
         };
@@ -273,6 +273,15 @@ impl Exchange<'_> {
                 After::Close
             }
         }
+    }
+
+    fn revoked(&self) -> Stop {
+        // Nobody denies what is cut because the sandbox ends.
+        if self.flow().gate.open.is_closed() && self.ledger.asked.get() {
+            return Stop::Gone;
+        }
+        let detail = "the rules changed, or the sandbox ends";
+        Stop::Denied(Denial::plain(Reason::Rule, detail))
     }
 
     async fn attempts(
@@ -348,6 +357,7 @@ impl Exchange<'_> {
             true => Stop::Stale,
             false => Stop::host(flow, &error),
         };
+        self.ledger.asked.set(true);
         let (answered, whole) = {
             let (mut out, awaiting) = send(&mut upstream, flow, &self.asked, &mut fields, secure)
                 .await
@@ -463,6 +473,11 @@ impl Exchange<'_> {
     }
 
     async fn stopped(&self, stop: Stop, reply: Option<Reply<'_>>, from: &Incoming<'_>) {
+        // INVARIANT: what reached a host is said with its bytes, its address and its secrets; why it
+        // was cut is said beside that.
+        if self.ledger.asked.get() && !matches!(stop, Stop::Gone) {
+            self.tell(self.ledger.allowed()).await;
+        }
         match (stop, reply) {
             (Stop::Denied(denial), Some(mut reply)) => {
                 reply.last();
