@@ -18,11 +18,13 @@ mod wire;
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_model::gate::{SecretValue, Setup};
 use ringfence_model::host::Host;
 use ringfence_model::policy::network::{Effect, Reason};
+use tokio::sync::Semaphore;
 use tokio_rustls::LazyConfigAcceptor;
 
 use crate::authority::Authority;
@@ -53,6 +55,8 @@ pub(crate) struct State {
     trust: Trust,
     cache: Option<Cache>,
     sources: Sources,
+    /// One for each stream of HTTP/2 from inside.
+    streams: Arc<Semaphore>,
 }
 
 impl State {
@@ -67,6 +71,7 @@ impl State {
                 .as_deref()
                 .and_then(|path| Cache::open(path).ok()),
             sources: Sources::default(),
+            streams: Arc::new(Semaphore::new(two::MAX_IN_ALL)),
         })
     }
 

@@ -302,7 +302,10 @@ impl Exchange<'_> {
         let artefact = artefact.as_deref();
         let pool = &self.visit.pool;
         let (flow, speaks) = (self.flow(), self.visit.speaks);
-        let upstream = pool.get(flow, &self.rule, speaks).await?;
+        let upstream = tokio::select! {
+            upstream = pool.get(flow, &self.rule, speaks) => upstream?,
+            () = unwanted(reply) => return Err(Stop::Gone),
+        };
         match self
             .attempt(upstream, from, reply, fields.clone(), swaps, artefact)
             .await
@@ -310,7 +313,10 @@ impl Exchange<'_> {
             Err(Stop::Stale) => {}
             result => return result,
         }
-        let upstream = pool.fresh(flow, &self.rule, speaks).await?;
+        let upstream = tokio::select! {
+            upstream = pool.fresh(flow, &self.rule, speaks) => upstream?,
+            () = unwanted(reply) => return Err(Stop::Gone),
+        };
         self.attempt(upstream, from, reply, fields, swaps, artefact)
             .await
     }
@@ -376,6 +382,8 @@ impl Exchange<'_> {
             let came = loop {
                 tokio::select! {
                     came = &mut answer => break came.map_err(stop)?,
+                    // What is not awaited any more frees what the host has of it.
+                    () = unwanted(reply) => return Err(Stop::Gone),
                     result = &mut pump, if whole.is_none() => whole = Some(result?),
                 }
             };
@@ -504,6 +512,13 @@ impl Exchange<'_> {
             // The client may be gone.
             reply.send(&self.asked.method, &answer, &body).await.ok();
         }
+    }
+}
+
+async fn unwanted(reply: &mut Option<Reply<'_>>) {
+    match reply {
+        Some(reply) => reply.unwanted().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -22,6 +22,8 @@ use crate::state::{Denial, Flow};
 
 /// BOUND: requests of one connection at a time.
 const MAX_STREAMS: u32 = 128;
+/// BOUND: requests of all connections at a time: each may hold a connection to a host.
+pub(crate) const MAX_IN_ALL: usize = 1024;
 /// BOUND: what a client may send before it is passed on, for a stream and for all of a connection.
 /// The memory is the host's, so this is less than what hosts may send.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -52,11 +54,20 @@ pub(crate) async fn serve(visit: Visit, link: Link, held: Option<Held>) {
             }
             next = connection.accept() => next,
         };
-        let Some(Ok((request, respond))) = next else {
+        let Some(Ok((request, mut respond))) = next else {
             return;
         };
         let visit = visit.clone();
-        spawn_local(async move { answer(&visit, request, respond).await });
+        let streams = visit.flow.gate.inspect.streams.clone();
+        let Ok(seat) = streams.try_acquire_owned() else {
+            // Nothing was done for it: clients ask again.
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+            continue;
+        };
+        spawn_local(async move {
+            answer(&visit, request, respond).await;
+            drop(seat);
+        });
     }
 }
 
