@@ -7,6 +7,7 @@ mod artefact;
 mod body;
 mod decide;
 mod exchange;
+mod frames;
 mod pass;
 mod passage;
 mod reply;

@@ -397,14 +397,21 @@ fn a_web_socket_that_gives_a_secret_away_ends() {
             head.contains(REAL) && !head.to_lowercase().contains("extensions"),
             "{head}"
         );
+        let extension = match head.starts_with("GET /coded ") {
+            true => "Sec-WebSocket-Extensions: permessage-deflate\r\n",
+            false => "",
+        };
+        let agreed = "HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n";
         stream
-            .write_all(b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            .write_all(format!("{agreed}{extension}\r\n").as_bytes())
             .ok();
         stream.write_all(b"\x81\x05hello").ok();
+        // A value in two frames.
         stream
-            .write_all(format!("\x01\x1e{}", &REAL[..9]).as_bytes())
+            .write_all(format!("\x01\x09{}", &REAL[..9]).as_bytes())
             .ok();
         stream.flush().ok();
+        stream.write_all(b"\x80\x1e").ok();
         stream
             .write_all(format!("{} and more", &REAL[9..]).as_bytes())
             .ok();
@@ -420,10 +427,14 @@ fn a_web_socket_that_gives_a_secret_away_ends() {
         "GET /ws HTTP/1.1\r\nHost: api.test:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Key: k\r\nSec-WebSocket-Extensions: permessage-deflate\r\nAuthorization: Bearer {FAKE}\r\n\r\n"
     );
+    // An extension that nobody asked for would hide it.
+    let text = inside.raw("api.test", port, ask.replace("/ws", "/coded"));
+    assert!(text.starts_with("HTTP/1.1 502 "), "{text}");
+    assert!(!text.contains("hello"), "{text}");
     let text = inside.raw("api.test", port, ask);
     assert!(text.starts_with("HTTP/1.1 101 "), "{text}");
     assert!(
-        !text.contains(&REAL[..12]) && !text.contains("and more"),
+        !text.contains(&REAL[..4]) && !text.contains("and more"),
         "{text}"
     );
     scrubbed(&inside, "/ws");
