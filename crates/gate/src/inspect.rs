@@ -31,6 +31,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use crate::authority::Authority;
 use crate::cache::Cache;
 use crate::head::{HeadError, Place, RequestHead, Scheme, Target, Version, read_path};
+use crate::index::HeldBytes;
 use crate::open::{Doing, Held, Register};
 use crate::prefixed::Prefixed;
 use crate::secrets::Secrets;
@@ -56,6 +57,7 @@ pub(crate) struct State {
     trust: Trust,
     cache: Option<Cache>,
     sources: Sources,
+    held: HeldBytes,
     /// One for each stream of HTTP/2 from inside.
     streams: Arc<Semaphore>,
 }
@@ -72,6 +74,7 @@ impl State {
                 .as_deref()
                 .and_then(|path| Cache::open(path).ok()),
             sources: Sources::default(),
+            held: HeldBytes::default(),
             streams: Arc::new(Semaphore::new(two::MAX_IN_ALL)),
         })
     }
