@@ -158,10 +158,7 @@ impl RequestHead {
             return Err(HeadError::FirstLine);
         };
         let version = read_version(version)?;
-        if !is_token(method) || !method.iter().all(|byte| !byte.is_ascii_lowercase()) {
-            return Err(HeadError::Method);
-        }
-        let method = String::from_utf8_lossy(method).into_owned();
+        let method = read_method(method)?;
         let target = read_target(&method, target)?;
         let fields = read_fields(rest)?;
         let framing = match read_framing(&fields, version)? {
@@ -363,6 +360,14 @@ fn read_version(text: &[u8]) -> Result<Version, HeadError> {
         b"HTTP/1.1" => Ok(Version::Http11),
         _ => Err(HeadError::FirstLine),
     }
+}
+
+/// A method. Rules have capital letters; hosts that make no difference must not be asked otherwise.
+pub(crate) fn read_method(method: &[u8]) -> Result<String, HeadError> {
+    if !is_token(method) || method.iter().any(u8::is_ascii_lowercase) {
+        return Err(HeadError::Method);
+    }
+    Ok(String::from_utf8_lossy(method).into_owned())
 }
 
 fn read_target(method: &str, target: &[u8]) -> Result<Target, HeadError> {

@@ -3,7 +3,9 @@
 //! HOSTILE: whoever publishes a package writes parts of these answers. Only what the index itself
 //! writes is read: links of its own pages, `url` of its files, `dist.tarball` of its versions.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use ringfence_model::gate::{Happened, Index, IndexKind};
 use ringfence_model::host::{Host, HostPattern, Reach};
@@ -18,6 +20,8 @@ use crate::state::Flow;
 
 /// BOUND: bytes of an answer that are read. Longer ones exist, and name the same hosts.
 const MAX_ANSWER: usize = 32 << 20;
+/// BOUND: bytes of all answers that are held at a time. Clients decide how long that is.
+const MAX_HELD: usize = 64 << 20;
 /// BOUND: hosts that one answer may name.
 const MAX_NAMED: usize = 8;
 
@@ -51,17 +55,51 @@ enum Form {
     Settings,
 }
 
+/// How many bytes of answers are held, of all that are read now.
+#[derive(Clone, Default)]
+pub(crate) struct HeldBytes(Rc<Cell<usize>>);
+
+/// The bytes of one answer.
+struct Text {
+    bytes: Vec<u8>,
+    held: HeldBytes,
+}
+
+impl Text {
+    /// `None`: no more can be held.
+    fn add(&mut self, bytes: &[u8]) -> Option<()> {
+        let all = self.held.0.get() + bytes.len();
+        if all > MAX_HELD || self.bytes.len() + bytes.len() > MAX_ANSWER {
+            return None;
+        }
+        self.held.0.set(all);
+        self.bytes.extend_from_slice(bytes);
+        Some(())
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        self.held.0.set(self.held.0.get() - self.bytes.len());
+    }
+}
+
 /// An answer of an index that is read beside being passed on.
 pub(crate) struct Reading {
     form: Form,
     opener: Option<Opener>,
     /// `None`: it is too long, or cannot be opened.
-    text: Option<Vec<u8>>,
+    text: Option<Text>,
 }
 
 impl Reading {
     /// `None`: this answer names nothing.
-    pub(crate) fn new(kind: IndexKind, path: &RequestPath, fields: &Fields) -> Option<Self> {
+    pub(crate) fn new(
+        kind: IndexKind,
+        path: &RequestPath,
+        fields: &Fields,
+        held: &HeldBytes,
+    ) -> Option<Self> {
         let content = fields.once("content-type").unwrap_or_default();
         let content = String::from_utf8_lossy(content).to_ascii_lowercase();
         let content = content.split(';').next().unwrap_or_default().trim();
@@ -84,26 +122,24 @@ impl Reading {
         Some(Self {
             form,
             opener,
-            text: Some(Vec::new()),
+            text: Some(Text {
+                bytes: Vec::new(),
+                held: held.clone(),
+            }),
         })
     }
 
     pub(crate) fn piece(&mut self, piece: &[u8]) {
         let Some(text) = &mut self.text else { return };
         let fits = match &mut self.opener {
-            None => {
-                text.extend_from_slice(piece);
-                true
-            }
+            None => text.add(piece).is_some(),
             // Little by little: what is opened may be a thousand times as long.
             Some(opener) => piece.chunks(1 << 10).all(|part| {
-                opener.piece(part).is_ok_and(|opened| {
-                    text.extend_from_slice(&opened);
-                    text.len() <= MAX_ANSWER
-                })
+                let opened = opener.piece(part);
+                opened.is_ok_and(|opened| text.add(&opened).is_some())
             }),
         };
-        if !fits || text.len() > MAX_ANSWER {
+        if !fits {
             self.text = None;
         }
     }
@@ -114,15 +150,16 @@ impl Reading {
             return BTreeSet::new();
         };
         match self.opener.as_mut().map(Opener::end) {
-            Some(Ok(rest)) => text.extend_from_slice(&rest),
-            Some(Err(_)) => return BTreeSet::new(),
+            Some(Ok(rest)) if text.add(&rest).is_some() => {}
+            Some(_) => return BTreeSet::new(),
             None => {}
         }
+        let text = &text.bytes;
         let urls = match self.form {
-            Form::Page => links(&text),
-            Form::Files => files(&text),
-            Form::Versions => tarballs(&text),
-            Form::Settings => settings(&text),
+            Form::Page => links(text),
+            Form::Files => files(text),
+            Form::Versions => tarballs(text),
+            Form::Settings => settings(text),
         };
         let named: BTreeSet<Named> = urls.iter().filter_map(|url| place_of(url)).collect();
         named.into_iter().take(MAX_NAMED).collect()
@@ -316,11 +353,13 @@ mod tests {
             .push("Content-Type", content.as_bytes())
             .expect("a field");
         let path = RequestPath::parse(path).expect("a path");
-        let Some(mut reading) = Reading::new(kind, &path, &fields) else {
+        let held = HeldBytes::default();
+        let Some(mut reading) = Reading::new(kind, &path, &fields, &held) else {
             return Vec::new();
         };
         text.chunks(7).for_each(|piece| reading.piece(piece));
         let all = reading.end().into_iter();
+        assert_eq!(held.0.get(), 0);
         all.map(|own| format!("{}:{}", own.host, own.port))
             .collect()
     }
@@ -377,6 +416,30 @@ mod tests {
         for text in [&b"{"[..], b"[]", b"\xff", b""] {
             assert!(named(IndexKind::Npm, "/a", "application/json", text).is_empty());
         }
+    }
+
+    #[test]
+    fn answers_that_are_held_are_bounded_together() {
+        let held = HeldBytes::default();
+        let path = RequestPath::parse("/simple/a/").expect("a path");
+        let mut fields = Fields::default();
+        fields.push("Content-Type", b"text/html").expect("a field");
+        let begin = || Reading::new(IndexKind::Simple, &path, &fields, &held).expect("a page");
+        let filler = vec![b' '; 20 << 20];
+        let mut all: Vec<Reading> = (0..4).map(|_| begin()).collect();
+        for reading in &mut all {
+            reading.piece(&filler);
+            reading.piece(b"<a href='https://files.example/a'>");
+        }
+        assert!(held.0.get() <= MAX_HELD);
+        let named: Vec<usize> = all.into_iter().map(|own| own.end().len()).collect();
+        assert_eq!(named, [1, 1, 1, 0]);
+        // They are gone, and there is room again.
+        assert_eq!(held.0.get(), 0);
+        let mut again = begin();
+        again.piece(&filler);
+        drop(again);
+        assert_eq!(held.0.get(), 0);
     }
 
     #[test]

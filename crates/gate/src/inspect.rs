@@ -7,6 +7,7 @@ mod artefact;
 mod body;
 mod decide;
 mod exchange;
+mod frames;
 mod pass;
 mod passage;
 mod reply;
@@ -18,16 +19,19 @@ mod wire;
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_model::gate::{SecretValue, Setup};
 use ringfence_model::host::Host;
 use ringfence_model::policy::network::{Effect, Reason};
+use tokio::sync::Semaphore;
 use tokio_rustls::LazyConfigAcceptor;
 
 use crate::authority::Authority;
 use crate::cache::Cache;
 use crate::head::{HeadError, Place, RequestHead, Scheme, Target, Version, read_path};
+use crate::index::HeldBytes;
 use crate::open::{Doing, Held, Register};
 use crate::prefixed::Prefixed;
 use crate::secrets::Secrets;
@@ -53,6 +57,9 @@ pub(crate) struct State {
     trust: Trust,
     cache: Option<Cache>,
     sources: Sources,
+    held: HeldBytes,
+    /// One for each stream of HTTP/2 from inside.
+    streams: Arc<Semaphore>,
 }
 
 impl State {
@@ -67,6 +74,8 @@ impl State {
                 .as_deref()
                 .and_then(|path| Cache::open(path).ok()),
             sources: Sources::default(),
+            held: HeldBytes::default(),
+            streams: Arc::new(Semaphore::new(two::MAX_IN_ALL)),
         })
     }
 

@@ -114,6 +114,11 @@ impl Register {
         }
     }
 
+    /// Whether the gate ends.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
     /// Waits until nothing is open.
     pub(crate) async fn emptied(&self) {
         loop {

@@ -142,6 +142,15 @@ impl Secrets {
         self.values.as_ref().filter(|_| self.bound_to(host))
     }
 
+    /// A text that may have words of a host in it, without values.
+    pub(crate) fn scrub(&self, text: String) -> String {
+        let values = self.values.as_ref();
+        match values.and_then(|own| own.replace(text.as_bytes(), &mut Vec::new())) {
+            Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            None => text,
+        }
+    }
+
     pub(crate) fn name(&self, found: Found) -> &str {
         &self.all[found.secret].bound.name
     }

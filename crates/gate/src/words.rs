@@ -16,6 +16,11 @@ use tokio::sync::mpsc;
 const MAX_WAITING: usize = 256;
 /// BOUND: different denials whose repetitions are counted at a time; more are said one by one.
 const MAX_COUNTED: usize = 1024;
+/// BOUND: what is said of one text that the inside or a host chose. Many long ones would fill the
+/// journal of a run.
+const MAX_TEXT: usize = 1 << 10;
+/// Stands at the end of a text that was cut.
+const CUT: &str = "…";
 /// How long repetitions of a denial are counted before they are said.
 const COUNT_TIME: Duration = Duration::from_secs(1);
 
@@ -44,7 +49,8 @@ impl Words {
     }
 
     /// Who stops waiting for this has said nothing.
-    pub(crate) async fn tell(&self, traffic: Traffic) {
+    pub(crate) async fn tell(&self, mut traffic: Traffic) {
+        bound(&mut traffic);
         if !matches!(traffic.result, Happened::Denied { .. }) {
             return self.say(Word::Seen(traffic)).await;
         }
@@ -106,6 +112,45 @@ impl Words {
     }
 }
 
+/// HOSTILE: cuts what is too long.
+fn bound(traffic: &mut Traffic) {
+    cut_bytes(&mut traffic.host.0);
+    if let Some(path) = &mut traffic.path {
+        cut_bytes(&mut path.0);
+    }
+    if let Some(method) = &mut traffic.method {
+        cut(method);
+    }
+    match &mut traffic.result {
+        Happened::Denied { detail, allow, .. } => {
+            cut(detail);
+            // Half a rule allows something else.
+            *allow = allow.take().filter(|line| line.len() <= MAX_TEXT);
+        }
+        Happened::Failed { detail } => cut(detail),
+        Happened::Stripped { field } => cut(field),
+        Happened::Allowed { .. } | Happened::Scrubbed { .. } | Happened::Learned { .. } => {}
+    }
+}
+
+fn cut(text: &mut String) {
+    if text.len() > MAX_TEXT {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        text.push_str(CUT);
+    }
+}
+
+fn cut_bytes(bytes: &mut Vec<u8>) {
+    if bytes.len() > MAX_TEXT {
+        // Not inside a character, where it is text.
+        let inside = |at: &usize| bytes[*at] & 0xc0 == 0x80;
+        let back = (1..4).map(|back| MAX_TEXT - back).find(|at| !inside(at));
+        let at = if inside(&MAX_TEXT) { back } else { None };
+        bytes.truncate(at.unwrap_or(MAX_TEXT));
+        bytes.extend_from_slice(CUT.as_bytes());
+    }
+}
+
 impl Queue {
     /// Writes words until there are no more, or the last one was said.
     pub(crate) async fn write_to(mut self, mut engine: impl AsyncWrite + Unpin) -> io::Result<()> {
@@ -162,6 +207,30 @@ mod tests {
         // What is only counted needs no place.
         assert!(timeout(hour, words.tell(denial("c"))).await.is_ok());
         assert!(timeout(hour, words.tell(denial("d"))).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn long_texts_are_cut() {
+        let (words, mut queue) = queue();
+        let long = "ü/".repeat(20_000);
+        let mut traffic = denial("a");
+        traffic.path = Some(ByteText(long.clone().into_bytes()));
+        traffic.method = Some("M".repeat(20_000));
+        traffic.result = Happened::Denied {
+            reason: Reason::Path,
+            detail: long.clone(),
+            allow: Some(long),
+        };
+        words.tell(traffic).await;
+        let Some(Word::Seen(said)) = queue.0.recv().await else {
+            panic!("it was told");
+        };
+        assert!(said.path.as_ref().unwrap().0.ends_with(CUT.as_bytes()));
+        let Happened::Denied { detail, allow, .. } = &said.result else {
+            panic!("it is a denial");
+        };
+        assert!(detail.ends_with(CUT) && allow.is_none());
+        assert!(serde_json::to_vec(&said).unwrap().len() < 5 * MAX_TEXT);
     }
 
     #[tokio::test]

@@ -11,8 +11,8 @@ use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
 use kit::{World, rule, rules, setup};
-use ringfence_model::gate::{Happened, Mock};
-use ringfence_model::host::Host;
+use ringfence_model::gate::{BoundSecret, Happened, Mock, Setup, Traffic};
+use ringfence_model::host::{Host, HostPattern};
 use ringfence_model::policy::network::{Reason, Rules};
 use site::{Looking, Outside, Saw, Site, a_test, answer, hello};
 
@@ -368,5 +368,89 @@ fn new_rules_end_what_they_do_not_allow() {
     assert!(inside.gate.change(rules(&["b.test"])) >= 1);
     let all = reading.join().expect("it ends");
     assert!(!all.ends_with(b"0123456789"));
+    inside.gate.denied("a.test", Reason::Rule);
+}
+
+/// A host that takes requests and never answers; it says when it has a whole one.
+fn silent(outside: &Outside) -> (u16, std::sync::mpsc::Receiver<()>) {
+    let config = outside.config(&["a.test"], &[]);
+    let (sender, came) = std::sync::mpsc::channel();
+    let port = kit::server(move |stream| {
+        let connection = rustls::ServerConnection::new(config.clone()).expect("a connection");
+        let mut stream = rustls::StreamOwned::new(connection, stream);
+        let mut all = Vec::new();
+        let mut some = [0; 1024];
+        while !all.ends_with(b"the end") {
+            let length = stream.read(&mut some).expect("a request");
+            all.extend_from_slice(&some[..length]);
+        }
+        sender.send(()).ok();
+        while stream.read(&mut some).is_ok_and(|length| length > 0) {}
+    });
+    (port, came)
+}
+
+/// Sends a body of 1000 bytes, and waits until the host has it.
+fn deliver(inside: &Looking, port: u16, came: &std::sync::mpsc::Receiver<()>) -> site::Secure {
+    let mut stream = inside.secure("a.test", port, 1 << 14);
+    let stream = inside.gate.inside(move || {
+        let body = format!("{:x<993}the end", "");
+        let head = format!("POST /x HTTP/1.1\r\nHost: a.test:{port}\r\nContent-Length: 1000\r\n");
+        write!(stream, "{head}X-Key: fake-0123456789\r\n\r\n{body}").expect("sent");
+        stream
+    });
+    came.recv_timeout(kit::PATIENCE).expect("it is delivered");
+    stream
+}
+
+/// What a request that was delivered is in the journal.
+fn is_delivered(own: &Traffic) -> bool {
+    let told = matches!(
+        &own.result,
+        Happened::Allowed { status: None, sent: 1000, secrets, .. } if secrets == &["KEY"]
+    );
+    told && own.address.is_some()
+}
+
+fn silent_setup(outside: &Outside, port: u16) -> Setup {
+    let world = World::new(&[("a.test", &["127.0.0.1"])]);
+    let mut setup = setup(rules(&[&format!("POST a.test:{port}/**")]), &world);
+    setup.roots = Some(outside.path().to_owned());
+    setup.secrets = vec![BoundSecret {
+        name: "KEY".to_owned(),
+        placeholder: "fake-0123456789".to_owned(),
+        hosts: vec![HostPattern::parse("a.test").expect("a host")],
+        methods: Vec::new(),
+        path: None,
+        header: "X-Key: {}".to_owned(),
+    }];
+    setup
+}
+
+#[test]
+fn what_was_delivered_is_said_when_the_sandbox_ends() {
+    let outside = Outside::new();
+    let (port, came) = silent(&outside);
+    let Some(inside) = Looking::start(&silent_setup(&outside, port), &["real-9876543210"]) else {
+        return;
+    };
+    let _open = deliver(&inside, port, &came);
+    let all = inside.gate.end();
+    assert!(all.iter().any(is_delivered), "{all:?}");
+    let denied = |own: &Traffic| matches!(own.result, Happened::Denied { .. });
+    assert!(!all.iter().any(denied), "{all:?}");
+}
+
+#[test]
+fn what_was_delivered_is_said_when_rules_change() {
+    let outside = Outside::new();
+    let (port, came) = silent(&outside);
+    let Some(mut inside) = Looking::start(&silent_setup(&outside, port), &["real-9876543210"])
+    else {
+        return;
+    };
+    let _open = deliver(&inside, port, &came);
+    assert!(inside.gate.change(rules(&["b.test"])) >= 1);
+    inside.gate.seen(is_delivered);
     inside.gate.denied("a.test", Reason::Rule);
 }

@@ -74,6 +74,21 @@ fn a_denial_of_the_proxy_teaches() {
 }
 
 #[test]
+fn a_connection_that_is_denied_is_denied_to_requests_too() {
+    let world = World::new(&[("a.test", &["127.0.0.1"])]);
+    let rules = rules(&["a.test", "deny tcp a.test:80"]);
+    let Some(gate) = Gate::start(&setup(rules, &world)) else {
+        return;
+    };
+    let request = b"GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
+    let answer = send(&gate, 3128, request);
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    gate.denied("a.test", Reason::Rule);
+    assert_eq!(world.asked(), Vec::<String>::new());
+}
+
+#[test]
 fn names_are_compared_by_label() {
     let world = World::new(&[]);
     let Some(gate) = Gate::start(&setup(rules(&["allowed.test", "*.wild.test"]), &world)) else {

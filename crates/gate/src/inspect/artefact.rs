@@ -143,7 +143,10 @@ impl Exchange<'_> {
         let reading = self
             .source()
             .filter(|source| whole && source.own)
-            .and_then(|source| Reading::new(source.kind, &self.asked.path, fields));
+            .and_then(|source| {
+                let held = &self.flow().gate.inspect.held;
+                Reading::new(source.kind, &self.asked.path, fields, held)
+            });
         let private = ["no-store", "private"]
             .iter()
             .any(|word| fields.has_word("cache-control", word));

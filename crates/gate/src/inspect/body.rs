@@ -1,7 +1,8 @@
 //! Bodies on their way, in HTTP/1 or HTTP/2, in either direction.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -126,11 +127,32 @@ impl Outgoing<'_> {
         }
     }
 
+    /// Waits until the other side wants no more of it. Only streams of HTTP/2 say so.
+    pub(crate) async fn unwanted(&mut self) {
+        match self {
+            Self::One { .. } | Self::Nothing => pending().await,
+            Self::Two(stream) => reset(|context| stream.poll_reset(context)).await,
+        }
+    }
+
     /// Makes sure that what was sent is not taken for a whole body.
     pub(crate) fn cut(&mut self) {
         if let Self::Two(stream) = self {
             stream.send_reset(h2::Reason::INTERNAL_ERROR);
         }
+    }
+}
+
+/// Waits until a stream is reset, or its connection is gone.
+pub(crate) async fn reset(
+    poll: impl FnMut(&mut Context<'_>) -> Poll<Result<h2::Reason, h2::Error>>,
+) {
+    if let Err(error) = poll_fn(poll).await
+        && error.reason().is_none()
+        && !error.is_io()
+    {
+        // The stream is over: nothing can be said of it any more.
+        pending().await
     }
 }
 

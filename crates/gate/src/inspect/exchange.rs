@@ -88,6 +88,8 @@ pub(crate) struct Ledger {
     status: Cell<Option<u16>>,
     used: RefCell<Vec<String>>,
     cached: Cell<bool>,
+    /// The host was asked: whatever comes later, this happened.
+    asked: Cell<bool>,
 }
 
 impl Ledger {
@@ -100,6 +102,7 @@ impl Ledger {
             status: Cell::default(),
             used: RefCell::default(),
             cached: Cell::default(),
+            asked: Cell::default(),
         }
     }
 
@@ -253,10 +256,7 @@ impl Exchange<'_> {
         let mut reply = Some(reply);
         let result = tokio::select! {
             biased;
-            () = held.revoked() => {
-                let detail = "the rules changed, or the sandbox ends";
-                Err(Stop::Denied(Denial::plain(Reason::Rule, detail)))
-            }
+            () = held.revoked() => Err(self.revoked()),
             up = self.meter.over() => Err(Stop::budget(&self.rule, up)),
             result = self.attempts(from, &mut reply, fields, swaps) => result,
         };
@@ -273,6 +273,15 @@ impl Exchange<'_> {
                 After::Close
             }
         }
+    }
+
+    fn revoked(&self) -> Stop {
+        // Nobody denies what is cut because the sandbox ends.
+        if self.flow().gate.open.is_closed() && self.ledger.asked.get() {
+            return Stop::Gone;
+        }
+        let detail = "the rules changed, or the sandbox ends";
+        Stop::Denied(Denial::plain(Reason::Rule, detail))
     }
 
     async fn attempts(
@@ -293,7 +302,10 @@ impl Exchange<'_> {
         let artefact = artefact.as_deref();
         let pool = &self.visit.pool;
         let (flow, speaks) = (self.flow(), self.visit.speaks);
-        let upstream = pool.get(flow, &self.rule, speaks).await?;
+        let upstream = tokio::select! {
+            upstream = pool.get(flow, &self.rule, speaks) => upstream?,
+            () = unwanted(reply) => return Err(Stop::Gone),
+        };
         match self
             .attempt(upstream, from, reply, fields.clone(), swaps, artefact)
             .await
@@ -301,7 +313,10 @@ impl Exchange<'_> {
             Err(Stop::Stale) => {}
             result => return result,
         }
-        let upstream = pool.fresh(flow, &self.rule, speaks).await?;
+        let upstream = tokio::select! {
+            upstream = pool.fresh(flow, &self.rule, speaks) => upstream?,
+            () = unwanted(reply) => return Err(Stop::Gone),
+        };
         self.attempt(upstream, from, reply, fields, swaps, artefact)
             .await
     }
@@ -348,6 +363,7 @@ impl Exchange<'_> {
             true => Stop::Stale,
             false => Stop::host(flow, &error),
         };
+        self.ledger.asked.set(true);
         let (answered, whole) = {
             let (mut out, awaiting) = send(&mut upstream, flow, &self.asked, &mut fields, secure)
                 .await
@@ -366,6 +382,8 @@ impl Exchange<'_> {
             let came = loop {
                 tokio::select! {
                     came = &mut answer => break came.map_err(stop)?,
+                    // What is not awaited any more frees what the host has of it.
+                    () = unwanted(reply) => return Err(Stop::Gone),
                     result = &mut pump, if whole.is_none() => whole = Some(result?),
                 }
             };
@@ -463,6 +481,11 @@ impl Exchange<'_> {
     }
 
     async fn stopped(&self, stop: Stop, reply: Option<Reply<'_>>, from: &Incoming<'_>) {
+        // INVARIANT: what reached a host is said with its bytes, its address and its secrets; why it
+        // was cut is said beside that.
+        if self.ledger.asked.get() && !matches!(stop, Stop::Gone) {
+            self.tell(self.ledger.allowed()).await;
+        }
         match (stop, reply) {
             (Stop::Denied(denial), Some(mut reply)) => {
                 reply.last();
@@ -479,6 +502,8 @@ impl Exchange<'_> {
     }
 
     async fn failed(&self, detail: String, reply: Option<Reply<'_>>) {
+        // HOSTILE: errors of a connection quote what the host said.
+        let detail = self.flow().gate.inspect.secrets.scrub(detail);
         let body = refusal::failed_body(self.flow(), &detail);
         self.tell(Happened::Failed { detail }).await;
         if let Some(mut reply) = reply {
@@ -487,6 +512,13 @@ impl Exchange<'_> {
             // The client may be gone.
             reply.send(&self.asked.method, &answer, &body).await.ok();
         }
+    }
+}
+
+async fn unwanted(reply: &mut Option<Reply<'_>>) {
+    match reply {
+        Some(reply) => reply.unwanted().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -84,7 +84,10 @@ impl Exchange<'_> {
         let lag = beside.reading.is_some();
         let mut held = Bytes::new();
         loop {
-            let piece = tokio::time::timeout(PATIENCE, body.piece()).await;
+            let piece = tokio::select! {
+                piece = tokio::time::timeout(PATIENCE, body.piece()) => piece,
+                () = out.unwanted() => return Err(Stop::Gone),
+            };
             let Some(mut piece) = piece.map_err(late)?.map_err(failed)? else {
                 break;
             };

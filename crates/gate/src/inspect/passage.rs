@@ -22,9 +22,11 @@ pub(crate) enum Opener {
 }
 
 /// A coding that nobody here can undo.
+///
+/// HOSTILE: the host's own name for it is not shown: it may be anything that the host was sent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the answer is coded as `{0}`, which cannot be read")]
-pub(crate) struct Sealed(pub(crate) String);
+#[error("the answer has a coding that cannot be read; `gzip` and `deflate` can")]
+pub(crate) struct Sealed;
 
 impl Opener {
     /// What undoes the coding of an answer; `None` where it has none.
@@ -38,10 +40,7 @@ impl Opener {
                 Ok(Some(Self::Gzip(MultiGzDecoder::new(Vec::new()))))
             }
             (Some(b"deflate"), None) => Ok(Some(Self::Either)),
-            (coding, _) => {
-                let coding = String::from_utf8_lossy(coding.unwrap_or_default());
-                Err(Sealed(coding.chars().take(40).collect()))
-            }
+            _ => Err(Sealed),
         }
     }
 

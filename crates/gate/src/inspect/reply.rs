@@ -1,12 +1,13 @@
 //! Answers on their way to the client, in HTTP/1 or HTTP/2.
 
+use std::future::pending;
 use std::io;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use super::body::{Outgoing, from_h2};
+use super::body::{Outgoing, from_h2, reset};
 use super::wire::Writer;
 use crate::head::{Fields, Framing, Version, write_answer};
 
@@ -70,6 +71,14 @@ impl<'a> Reply<'a> {
                 *answer.status_mut() = StatusCode::CONTINUE;
                 respond.send_informational(answer).map_err(from_h2)
             }
+        }
+    }
+
+    /// Waits until the client wants no answer any more. Only streams of HTTP/2 say so.
+    pub(crate) async fn unwanted(&mut self) {
+        match self {
+            Self::One { .. } => pending().await,
+            Self::Two(respond) => reset(|context| respond.poll_reset(context)).await,
         }
     }
 

@@ -5,13 +5,14 @@ use ringfence_model::gate::Happened;
 
 use super::body::Incoming;
 use super::exchange::{After, Exchange, Stop};
+use super::frames::{Ended, Frames};
 use super::passage::Passage;
 use super::reply::{Answer, Reply};
 use super::request::PATIENCE;
 use super::upstream::One;
 use super::wire::{Reader, Writer};
 use crate::head::{Fields, Framing, write_answer};
-use crate::secrets::{Needles, Stream};
+use crate::secrets::Needles;
 
 /// Tells the client that the host agrees, and passes on what both say.
 pub(crate) async fn tunnel(
@@ -22,6 +23,12 @@ pub(crate) async fn tunnel(
     reply: &mut Option<Reply<'_>>,
     needles: Option<&Needles>,
 ) -> Result<After, Stop> {
+    // Where secrets are bound none is asked for: what is coded cannot be searched.
+    if needles.is_some() && answer.fields.has("sec-websocket-extensions") {
+        let host = &own.flow().host;
+        let detail = format!("`{host}` uses an extension of web sockets that it was not asked for");
+        return Err(Stop::Failed(detail));
+    }
     answer.fields.strip_hop_by_hop();
     // What the handshake says is searched like any answer.
     if let Ok(mut passage) = Passage::new(needles, &mut answer, true) {
@@ -61,23 +68,26 @@ async fn back(
     client: &mut Writer,
     needles: Option<&Needles>,
 ) -> Result<(), Stop> {
-    let mut search = needles.map(Stream::new);
+    let mut frames = needles.map(Frames::new);
     while let Some(mut piece) = next(host).await? {
         own.received(piece.len())?;
-        if let Some(search) = &mut search {
-            piece = search.piece(piece);
-            if let Some(found) = search.seen.first() {
-                let secret = own.flow().gate.inspect.secrets.name(*found).to_owned();
-                let form = found.form.to_owned();
-                own.tell(Happened::Scrubbed { secret, form }).await;
-                return Err(Stop::Gone);
-            }
+        if let Some(frames) = &mut frames {
+            piece = match frames.piece(&piece) {
+                Ok(piece) => piece,
+                Err(Ended::Found(found)) => {
+                    let secret = own.flow().gate.inspect.secrets.name(found).to_owned();
+                    let form = found.form.to_owned();
+                    own.tell(Happened::Scrubbed { secret, form }).await;
+                    return Err(Stop::Gone);
+                }
+                Err(Ended::Unreadable(why)) => {
+                    let host = &own.flow().host;
+                    let detail = format!("the web socket of `{host}` has {why}");
+                    return Err(Stop::Failed(detail));
+                }
+            };
         }
         client.send(&piece).await.map_err(|_| Stop::Gone)?;
-    }
-    if let Some(search) = &mut search {
-        let rest = search.end();
-        client.send(&rest).await.map_err(|_| Stop::Gone)?;
     }
     client.shutdown().await.map_err(|_| Stop::Gone)
 }

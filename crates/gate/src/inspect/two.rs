@@ -14,12 +14,16 @@ use super::reply::{Reply, fields_of};
 use super::request::Asked;
 use super::upstream::FRAME;
 use super::wire::Link;
-use crate::head::{Fields, Framing, HeadError, MAX_FIELDS, MAX_HEAD, Place, read_path};
+use crate::head::{
+    Fields, Framing, HeadError, MAX_FIELDS, MAX_HEAD, Place, read_method, read_path,
+};
 use crate::open::Held;
 use crate::state::{Denial, Flow};
 
 /// BOUND: requests of one connection at a time.
 const MAX_STREAMS: u32 = 128;
+/// BOUND: requests of all connections at a time: each may hold a connection to a host.
+pub(crate) const MAX_IN_ALL: usize = 1024;
 /// BOUND: what a client may send before it is passed on, for a stream and for all of a connection.
 /// The memory is the host's, so this is less than what hosts may send.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -50,11 +54,20 @@ pub(crate) async fn serve(visit: Visit, link: Link, held: Option<Held>) {
             }
             next = connection.accept() => next,
         };
-        let Some(Ok((request, respond))) = next else {
+        let Some(Ok((request, mut respond))) = next else {
             return;
         };
         let visit = visit.clone();
-        spawn_local(async move { answer(&visit, request, respond).await });
+        let streams = visit.flow.gate.inspect.streams.clone();
+        let Ok(seat) = streams.try_acquire_owned() else {
+            // Nothing was done for it: clients ask again.
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+            continue;
+        };
+        spawn_local(async move {
+            answer(&visit, request, respond).await;
+            drop(seat);
+        });
     }
 }
 
@@ -123,7 +136,7 @@ fn read(flow: &Flow, head: &http::request::Parts, from: &Incoming<'_>) -> Result
     fields.remove("expect");
     join_cookies(&mut fields);
     Ok(Asked {
-        method: head.method.as_str().to_owned(),
+        method: read_method(head.method.as_str().as_bytes())?,
         path: read_path(&target)?,
         target,
         fields,

@@ -36,7 +36,13 @@ pub fn forms(needle: &[u8], instead: &[u8]) -> Vec<Form> {
     both("plain", &<[u8]>::to_vec);
     both("hex", &|bytes| hex(bytes, b"0123456789abcdef"));
     both("hex", &|bytes| hex(bytes, b"0123456789ABCDEF"));
-    for keep in [unreserved as fn(u8) -> bool, component, plus_form, nothing] {
+    for keep in [
+        unreserved as fn(u8) -> bool,
+        in_path,
+        component,
+        plus_form,
+        nothing,
+    ] {
         both("percent", &|bytes| {
             percent(bytes, b"0123456789ABCDEF", keep)
         });
@@ -46,8 +52,16 @@ pub fn forms(needle: &[u8], instead: &[u8]) -> Vec<Form> {
     }
     both("json", &|bytes| json(bytes, b"\"\\"));
     both("json", &|bytes| json(bytes, b"\"\\/"));
-    both("json", &|bytes| escaped(bytes, b"0123456789abcdef"));
-    both("json", &|bytes| escaped(bytes, b"0123456789ABCDEF"));
+    for digits in [b"0123456789abcdef", b"0123456789ABCDEF"] {
+        both("json", &|bytes| escaped(bytes, digits, |_| true));
+        // What encoders escape so that the text can stand in a page: Go, .NET and others that take
+        // the quotation mark for one of these, or not.
+        for some in [&b"<>&"[..], b"+<>&'", b"+<>&'`\""] {
+            both("json", &|bytes| {
+                escaped(bytes, digits, |byte| some.contains(&byte))
+            });
+        }
+    }
     // What replaces it has the same length, so that what follows keeps its place.
     let fitted: Vec<u8> = match instead {
         [] => vec![b'x'; needle.len()],
@@ -64,6 +78,11 @@ pub fn forms(needle: &[u8], instead: &[u8]) -> Vec<Form> {
 
 fn unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
+/// What Python leaves as it is where it is told nothing else.
+fn in_path(byte: u8) -> bool {
+    unreserved(byte) || byte == b'/'
 }
 
 /// What browsers leave as it is in a component.
@@ -122,12 +141,16 @@ fn json(bytes: &[u8], with_backslash: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Each byte as `\u00XX`.
-fn escaped(bytes: &[u8], digits: &[u8; 16]) -> Vec<u8> {
+/// These bytes as `\u00XX`, and the others as JSON has them.
+fn escaped(bytes: &[u8], digits: &[u8; 16], those: impl Fn(u8) -> bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() * 6);
     for byte in bytes {
-        out.extend(b"\\u00");
-        out.extend(pair(*byte, digits));
+        if those(*byte) {
+            out.extend(b"\\u00");
+            out.extend(pair(*byte, digits));
+        } else {
+            out.extend(json(&[*byte], b"\"\\"));
+        }
     }
     out
 }
@@ -148,4 +171,26 @@ fn base64_at(
         .get(first..last)
         .unwrap_or_default()
         .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoders_escape_some_characters_only() {
+        let value = b"key/a+b<c>&'d\"e\\f";
+        let all = forms(value, b"");
+        for (who, form) in [
+            ("Python", "key/a%2Bb%3Cc%3E%26%27d%22e%5Cf"),
+            ("Go", r#"key/a+b\u003cc\u003e\u0026'd\"e\\f"#),
+            (".NET", r"key/a\u002Bb\u003Cc\u003E\u0026\u0027d\u0022e\\f"),
+            ("others", r#"key/a\u002bb\u003cc\u003e\u0026\u0027d\"e\\f"#),
+        ] {
+            let found = all
+                .iter()
+                .any(|own| own.bytes.as_slice() == form.as_bytes());
+            assert!(found, "{who}: {form}");
+        }
+    }
 }

@@ -470,8 +470,12 @@ impl Rules {
     /// What is said of one request.
     pub fn request(&self, host: &Host, port: u16, method: &str, path: &RequestPath) -> Verdict<'_> {
         let covering = |effect| {
-            self.with(effect)
-                .filter(move |rule| rule.protocol == Protocol::Web && rule.covers(host, port))
+            self.with(effect).filter(move |rule| {
+                // Who denies any bytes denies those of requests; who allows them says nothing of
+                // requests.
+                let about = rule.protocol == Protocol::Web || effect == Effect::Deny;
+                about && rule.covers(host, port)
+            })
         };
         if let Some(rule) = covering(Effect::Deny).find(|rule| rule.covers_request(method, path)) {
             return Verdict::Deny {

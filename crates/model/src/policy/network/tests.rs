@@ -132,6 +132,13 @@ fn requests_are_held_to_method_and_path() {
 }
 
 #[test]
+fn a_denied_connection_is_also_denied_to_requests() {
+    let rules = rules(&["a.b", "deny tcp a.b:80"]);
+    assert_eq!(said(&rules, "GET", "a.b:80", "/x"), Some(Reason::Rule));
+    assert_eq!(said(&rules, "GET", "a.b:443", "/x"), None);
+}
+
+#[test]
 fn a_path_that_servers_read_differently_is_none() {
     for target in [
         "",
