@@ -26,7 +26,7 @@ use crate::base::Base;
 use crate::changes::remove_tree;
 use crate::error::Error;
 use crate::git;
-use crate::workspace::{is_hidden, scan};
+use crate::workspace::scan;
 
 /// Its name in the directory of its sandbox.
 const NAME: &str = "mask";
@@ -106,16 +106,16 @@ fn make(
     let mut notes = Vec::new();
     let hidden = rules.hidden();
     if !hidden.is_empty() {
-        let tracked = match tree.join(".git").exists() {
+        let why = match tree.join(".git").exists() {
             true => git::discover(tree)?,
             false => None,
         }
-        .map(|repository| git::tracked_matching(&repository, |path| is_hidden(hidden, path)))
+        .map(|repository| git::why_hidden(&repository, hidden, aliases))
         .transpose()?
         .flatten();
-        if let Some(path) = tracked {
+        if let Some(why) = why {
             scan::whiteout(tree, &inner, Path::new(".git"))?;
-            notes.push(git::hidden_note(&path));
+            notes.push(why);
         }
         let mut scanned = scan::scan(tree, &inner, hidden, &identity)?;
         for path in aliases {
