@@ -79,6 +79,13 @@ pub struct Budget {
     pub seconds: Option<u64>,
 }
 
+impl Budget {
+    /// Whether there is a bound that everything under the rule uses up together.
+    pub fn is_shared(&self) -> bool {
+        self.per_minute.is_some() || self.upload_bytes.is_some() || self.download_bytes.is_some()
+    }
+}
+
 /// Addresses with a common beginning: `10.0.0.0/8`, or one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
