@@ -220,6 +220,7 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
         }
         Op::Detach { path } => rustix::mount::unmount(path.as_c_str(), UnmountFlags::DETACH),
         Op::LoopbackUp => sys::loopback_up(),
+        Op::LoopbackAddress { address } => sys::loopback_address(*address),
         Op::Hostname { name } => sys::set_hostname(name),
         Op::Pivot => {
             rustix::process::pivot_root(c".", c".")?;

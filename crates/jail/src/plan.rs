@@ -175,6 +175,10 @@ pub enum Op {
         path: CString,
     },
     LoopbackUp,
+    /// One more address at the loopback.
+    LoopbackAddress {
+        address: std::net::Ipv4Addr,
+    },
     Hostname {
         name: Vec<u8>,
     },
@@ -243,6 +247,7 @@ pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     gate::show(&mut list, spec, facts);
     kernel::proc(&mut list, spec, facts);
     list.push(Op::LoopbackUp);
+    gate::address(&mut list, spec);
     list.push(Op::Hostname {
         name: spec.hostname.clone().into_bytes(),
     });

@@ -390,7 +390,44 @@ pub(crate) fn set_hostname(name: &[u8]) -> rustix::io::Result<()> {
 
 /// Brings the loopback interface of this network namespace up.
 pub(crate) fn loopback_up() -> rustix::io::Result<()> {
-    // SAFETY: the request is zeroed, named and as large as the ioctl expects; the socket is closed.
+    let mut request = interface(b"lo");
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    set_interface(libc::SIOCSIFFLAGS, &request)
+}
+
+/// Gives the loopback interface one more address.
+pub(crate) fn loopback_address(address: std::net::Ipv4Addr) -> rustix::io::Result<()> {
+    for (call, value) in [
+        (libc::SIOCSIFADDR, address),
+        (libc::SIOCSIFNETMASK, std::net::Ipv4Addr::BROADCAST),
+    ] {
+        let mut request = interface(b"lo:gate");
+        let inet = libc::sockaddr_in {
+            sin_family: libc::AF_INET as libc::sa_family_t,
+            sin_port: 0,
+            sin_addr: libc::in_addr {
+                s_addr: u32::from_ne_bytes(value.octets()),
+            },
+            sin_zero: [0; 8],
+        };
+        // SAFETY: both are the kernel's forms of one address, of the same size.
+        request.ifr_ifru.ifru_addr = unsafe { std::mem::transmute::<_, libc::sockaddr>(inet) };
+        set_interface(call, &request)?;
+    }
+    Ok(())
+}
+
+fn interface(name: &[u8]) -> libc::ifreq {
+    // SAFETY: all zero is a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    request
+}
+
+fn set_interface(call: libc::Ioctl, request: &libc::ifreq) -> rustix::io::Result<()> {
+    // SAFETY: the request is as large as these calls expect; the socket is closed.
     unsafe {
         let socket = check(libc::c_long::from(libc::socket(
             libc::AF_INET,
@@ -398,17 +435,9 @@ pub(crate) fn loopback_up() -> rustix::io::Result<()> {
             0,
         )))?;
         let socket = OwnedFd::from_raw_fd(socket as RawFd);
-        let mut request: libc::ifreq = std::mem::zeroed();
-        request.ifr_name[0] = b'l' as libc::c_char;
-        request.ifr_name[1] = b'o' as libc::c_char;
-        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        check(libc::c_long::from(libc::ioctl(
-            socket.as_raw_fd(),
-            libc::SIOCSIFFLAGS,
-            &raw const request,
-        )))?;
+        let done = libc::ioctl(socket.as_raw_fd(), call, &raw const *request);
+        check(libc::c_long::from(done)).map(drop)
     }
-    Ok(())
 }
 
 pub(crate) fn unshare(flags: libc::c_int) -> rustix::io::Result<()> {

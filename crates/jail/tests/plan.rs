@@ -145,12 +145,14 @@ fn a_gate_changes_this_much_of_the_plan() {
         ".ringfence/ca.pem",
         "etc/ssl/certs/ca-certificates.crt",
         "ip_unprivileged_port_start",
+        "127.64.0.1",
         ".ringfence/client/settings",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    // Two mounts of one file, each opened and attached; three files and settings; two staged.
-    assert_eq!(added.len(), 9, "{shown}");
+    // Two mounts of one file, each opened and attached; three files and settings; two staged; an
+    // address.
+    assert_eq!(added.len(), 10, "{shown}");
 }
 
 #[test]

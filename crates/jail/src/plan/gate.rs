@@ -36,6 +36,14 @@ pub(super) fn open(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<()
     Ok(())
 }
 
+/// Some resolvers look for IPv4 addresses only where the machine has one that is not `127.0.0.1`.
+pub(super) fn address(list: &mut List, spec: &Spec) {
+    list.ops
+        .extend(spec.gate.iter().map(|gate| Op::LoopbackAddress {
+            address: gate.name_server,
+        }));
+}
+
 pub(super) fn settings(list: &mut List, spec: &Spec) {
     if spec.gate.is_some() {
         // Services have their own ports at the addresses of their names.
