@@ -104,6 +104,17 @@ pub struct Attended {
     pub hits: Vec<(Limit, String)>,
 }
 
+impl Attended {
+    /// The journal took no more when the command was over already.
+    pub fn journal_full(&mut self) {
+        if self.outcome != Outcome::JournalFull {
+            self.outcome = Outcome::JournalFull;
+            let allowed = format!("{} allowed", HumanBytes(MAX_JOURNAL_BYTES));
+            self.hits.push((Limit::Journal, allowed));
+        }
+    }
+}
+
 /// Runs a command to its end.
 pub fn attend(
     sandbox: &mut dyn Channel,

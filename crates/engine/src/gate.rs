@@ -17,6 +17,7 @@ use ringfence_model::ByteText;
 use ringfence_model::gate::{
     GATE_ADDRESS, MAX_LINE, Order, PROXY_PORT, SecretValue, Setup, Traffic, Word, write_setup,
 };
+use ringfence_model::journal::Event;
 use ringfence_model::policy::Effective;
 use ringfence_model::policy::network::Rules;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -30,8 +31,8 @@ use crate::secrets::{self, SecretError};
 
 /// BOUND: a gate answers at once or is not there.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-/// BOUND: what a gate has still to say when its sandbox is over.
-const END_WITHIN: Duration = Duration::from_secs(5);
+/// BOUND: what a gate has still to say when its sandbox is over. It waits for connections itself.
+const END_WITHIN: Duration = Duration::from_secs(20);
 /// BOUND: read at once.
 const CHUNK: usize = 65536;
 
@@ -47,7 +48,7 @@ pub enum GateError {
         #[source]
         source: io::Error,
     },
-    #[error("the gate did not come up")]
+    #[error("the gate did not answer")]
     Silent,
     #[error("cannot talk to the gate")]
     Talk(#[source] io::Error),
@@ -248,20 +249,27 @@ impl Gate {
         Ok(seen)
     }
 
-    /// Has it say what it has not said yet, and ends it.
-    pub fn end(mut self) -> Vec<Traffic> {
+    /// Has it say what it has not said yet, and ends it. What it could not say is told as well.
+    pub fn end(mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        if let Err(error) = self.last_words(&mut events) {
+            let detail = format!("at the end, not all was said: {error}");
+            events.push(Event::GateLost { detail });
+        }
+        events
+    }
+
+    fn last_words(&mut self, events: &mut Vec<Event>) -> Result<(), GateError> {
         let deadline = Instant::now() + END_WITHIN;
-        let mut seen = Vec::new();
-        if self.order(&Order::End).is_ok() {
-            while let Ok(Some(word)) = self.next(deadline) {
-                match word {
-                    Word::Seen(traffic) => seen.push(traffic),
-                    Word::Ended => break,
-                    _ => {}
-                }
+        self.order(&Order::End)?;
+        loop {
+            match self.next(deadline)? {
+                Some(Word::Seen(traffic)) => events.push(Event::Network(traffic)),
+                Some(Word::Ended) => return Ok(()),
+                Some(_) => {}
+                None => return Err(GateError::Silent),
             }
         }
-        seen
     }
 
     /// The next word; `None` when none came in time.

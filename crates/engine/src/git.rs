@@ -50,9 +50,13 @@ pub use nested::hide_git;
 pub use objects::ObjectMount;
 pub use private::{PrivateGit, build_private};
 pub(crate) use refs::head_commit;
+use ringfence_model::ByteText;
 use ringfence_model::changes::ObjectHash;
+use ringfence_model::policy::glob::Globs;
 pub(crate) use sanitise::{OURS, escape, line, line_endings};
 pub(crate) use submodules::is_safe;
+
+use crate::workspace::is_hidden;
 
 /// Why a repository could not be read, or its private directory not be made.
 #[derive(Debug, thiserror::Error)]
@@ -85,15 +89,32 @@ pub enum GitError {
     Hide { path: PathBuf, source: io::Error },
 }
 
-/// For a person: why git does not work on a workspace of which a tracked path is hidden.
-pub(crate) fn hidden_note(path: &[u8]) -> String {
-    let path = ringfence_model::ByteText::from(path);
-    format!("git does not work inside: `{path}` is hidden and tracked, or may hold what is")
+/// For a person: why there is no git inside, where it is hidden itself or its objects would show what
+/// is. `aliases` are hidden as other names of hidden files.
+pub(crate) fn why_hidden(
+    repo: Option<&Repository>,
+    hidden: &Globs,
+    aliases: &[ByteText],
+) -> Result<Option<String>, GitError> {
+    if is_hidden(hidden, b".git") {
+        return Ok(Some(
+            "git does not work inside: the policy hides `.git`".to_owned(),
+        ));
+    }
+    let Some(repo) = repo.filter(|_| !hidden.is_empty()) else {
+        return Ok(None);
+    };
+    let is_alias = |path: &[u8]| aliases.iter().any(|alias| alias.as_bytes() == path);
+    let tracked = tracked_matching(repo, |path| is_hidden(hidden, path) || is_alias(path))?;
+    Ok(tracked.map(|path| {
+        let path = ByteText::from(&path[..]);
+        format!("git does not work inside: `{path}` is hidden and tracked, or may hold what is")
+    }))
 }
 
 /// A path of the index, relative to the folder, for which something holds; also one of which that
 /// cannot be told, because it stands for a tree (a submodule, a sparse directory).
-pub fn tracked_matching(
+fn tracked_matching(
     repo: &Repository,
     holds: impl Fn(&[u8]) -> bool,
 ) -> Result<Option<Vec<u8>>, GitError> {

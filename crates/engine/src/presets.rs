@@ -56,13 +56,6 @@ pub struct Known {
     fill: fn(&Surroundings, &mut Draft) -> Result<(), PresetError>,
 }
 
-impl Known {
-    /// Whether it stands for the indexes of a package manager.
-    pub fn is_for_packages(&self) -> bool {
-        matches!(self.name, "pypi" | "npm" | "cargo" | "apt" | "go")
-    }
-}
-
 /// All presets, in the order in which they are listed.
 pub const ALL: &[Known] = &[
     Known {

@@ -146,7 +146,7 @@ pub fn run(
         witness: &mut recorder,
         gate: &mut gate,
     };
-    let attended = attend(
+    let mut attended = attend(
         &mut sandbox,
         exec,
         &request.limits,
@@ -158,8 +158,12 @@ pub fn run(
     // A full disk was told of already.
     let _ = spool.end();
     let claimed = claim::read(sandbox.client(), &env, &mut recorder)?;
-    for traffic in gate.map(Gate::end).unwrap_or_default() {
-        recorder.network(Event::Network(traffic))?;
+    for event in gate.map(Gate::end).unwrap_or_default() {
+        match recorder.network(event) {
+            // The run is judged by what was recorded, and says that this is not all.
+            Err(JournalError::Full { .. }) => attended.journal_full(),
+            taken => taken?,
+        }
     }
     let evidence = recorder.evidence;
     for (limit, detail) in &attended.hits {

@@ -103,6 +103,7 @@ impl Sandbox {
             observation,
             gate: gate.is_some(),
             writable: reach.writable.clone(),
+            writes_host: spec.mounts.iter().any(|m| m.access == Access::Write),
             drain_idle_ms: DRAIN_IDLE.as_millis() as u64,
             open_files: limits.open_files,
             processes: limits.processes,

@@ -105,16 +105,15 @@ impl Workspace {
         let hidden = rules.hidden();
         let mut notes = Vec::new();
         let repository = git::discover(&folder.path)?;
-        let tracked = match &repository {
-            Some(repository) if !hidden.is_empty() => {
-                git::tracked_matching(repository, |path| is_hidden(hidden, path))?
-            }
-            _ => None,
+        let aliases = match &repository {
+            Some(_) => scan::aliases(&folder.path, hidden),
+            None => Vec::new(),
         };
+        let why_hidden = git::why_hidden(repository.as_ref(), hidden, &aliases)?;
         let objects = match &repository {
             // What is hidden would be there as an object.
-            Some(_) if tracked.is_some() => {
-                notes.push(git::hidden_note(&tracked.unwrap_or_default()));
+            Some(_) if why_hidden.is_some() => {
+                notes.extend(why_hidden);
                 notes.extend(git::hide_git(&folder.path, &mask)?);
                 Vec::new()
             }

@@ -1,7 +1,7 @@
 //! From an allowed host to a connection: resolve once, check, dial exactly that address.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use ringfence_model::gate::Happened;
@@ -98,6 +98,7 @@ impl Gate {
             .iter()
             .copied()
             .filter(|address| !is_own(*address) && rule.takes(*address))
+            .filter(|address| rule.names(*address) || !is_this_machine(*address))
             .collect();
         let mut last = match (taken.first(), found.first()) {
             (None, Some(address)) => Err(DialError::Address {
@@ -126,6 +127,22 @@ fn is_own(address: IpAddr) -> bool {
     }
 }
 
+/// Whether an address is one of this machine's, whatever range it is in: the kernel would send from
+/// that very address to it.
+fn is_this_machine(address: IpAddr) -> bool {
+    let from: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Nothing is sent: a datagram socket that is connected only has a route.
+    let source = || {
+        let socket = UdpSocket::bind((from, 0))?;
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    };
+    source().is_ok_and(|own: SocketAddr| own.ip() == address)
+}
+
 async fn connect(address: SocketAddr) -> Result<(TcpStream, IpAddr), DialError> {
     let stream = tokio::time::timeout(CONNECT_TIME, TcpStream::connect(address))
         .await
@@ -136,4 +153,22 @@ async fn connect(address: SocketAddr) -> Result<(TcpStream, IpAddr), DialError> 
     sockopt::set_socket_keepalive(&stream, true).ok();
     sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE_AFTER).ok();
     Ok((stream, address.ip()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_known_by_its_addresses() {
+        for (text, is) in [
+            ("127.0.0.1", true),
+            ("127.9.8.7", true),
+            ("192.0.2.77", false),
+            ("203.0.113.9", false),
+        ] {
+            let address = text.parse().expect("an address");
+            assert_eq!(is_this_machine(address), is, "{text}");
+        }
+    }
 }

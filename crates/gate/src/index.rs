@@ -10,7 +10,7 @@ use std::rc::Rc;
 use ringfence_model::gate::{Happened, Index, IndexKind};
 use ringfence_model::host::{Host, HostPattern, Reach};
 use ringfence_model::policy::network::{
-    Effect, NetworkRule, Origin, Protocol, RequestPath, Verdict,
+    Effect, NetworkRule, Origin, Protocol, RequestPath, Verdict, WEB_PORTS,
 };
 use serde::Deserialize;
 
@@ -185,8 +185,15 @@ fn files(text: &[u8]) -> Vec<String> {
     )
 }
 
+/// What a registry says of all versions of a package.
+///
+/// HOSTILE: what it says of one version is the package's own file, in which a publisher may write
+/// anything. That always has a `version`, and what the registry itself puts together never has.
 #[derive(Deserialize)]
 struct Package {
+    version: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "dist-tags")]
+    tags: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     versions: BTreeMap<String, Release>,
 }
@@ -205,6 +212,9 @@ fn tarballs(text: &[u8]) -> Vec<String> {
     let Ok(package) = serde_json::from_slice::<Package>(text) else {
         return Vec::new();
     };
+    if package.version.is_some() || package.tags.is_none() {
+        return Vec::new();
+    }
     let releases = package.versions.into_values();
     releases
         .filter_map(|release| release.dist?.tarball)
@@ -281,7 +291,7 @@ pub(crate) async fn learn(
     let mut learned = Vec::new();
     for named in named {
         let allowed = may_get(flow, &named);
-        if allowed || !may_be_named(&named.host, rule) {
+        if allowed || !may_be_named(&named, index, flow.port) {
             continue;
         }
         let added = NetworkRule {
@@ -291,8 +301,11 @@ pub(crate) async fn learn(
             host: HostPattern::Exact(named.host.clone()),
             ports: vec![named.port],
             path: None,
-            // Where the index may be, its files may be.
-            addresses: rule.addresses.clone(),
+            // A network of one's own is reached by rules that name it, not by what an answer says.
+            addresses: match named.host == *index {
+                true => rule.addresses.clone(),
+                false => Vec::new(),
+            },
             budget: rule.budget.clone(),
             from: Origin {
                 file: format!("named by {index}"),
@@ -320,16 +333,14 @@ fn may_get(flow: &Flow, named: &Named) -> bool {
     matches!(verdict, Verdict::Allow(_))
 }
 
-/// A rule that names an address reaches it wherever it is; an index may only name what its own rule
-/// would reach.
-fn may_be_named(host: &Host, rule: &NetworkRule) -> bool {
-    match host {
+/// An answer may name hosts of the open network, at the ports where files are, and its own host.
+fn may_be_named(named: &Named, index: &Host, port: u16) -> bool {
+    let public = match named.host {
         Host::Name(_) => true,
-        Host::Address(address) => {
-            Reach::of(*address) == Reach::Public
-                || rule.addresses.iter().any(|range| range.contains(*address))
-        }
-    }
+        Host::Address(address) => Reach::of(address) == Reach::Public,
+    };
+    let usual = WEB_PORTS.contains(&named.port) || named.port == port;
+    usual && (public || named.host == *index)
 }
 
 #[cfg(test)]
@@ -375,12 +386,21 @@ mod tests {
             named(IndexKind::Simple, "/simple/a/", json, files),
             ["f.example:443"]
         );
-        let versions = br#"{"tarball":"https://no1.example/","versions":{"1.0.0":{"dist":{"tarball":"https://t.example/a.tgz"},
+        let versions = br#"{"dist-tags":{},"tarball":"https://no1.example/","versions":{"1.0.0":{"dist":{"tarball":"https://t.example/a.tgz"},
             "mine":{"dist":{"tarball":"https://no2.example/"}}}},"readme":"\"dist\":{\"tarball\":\"https://no3.example/\"}"}"#;
         assert_eq!(
             named(IndexKind::Npm, "/a", "application/json", versions),
             ["t.example:443"]
         );
+        // What is said of one version is the package's own file.
+        let own = br#"{"name":"a","version":"1.0.0","dist-tags":{},"versions":{"x":{"dist":{"tarball":"https://no4.example/"}}}}"#;
+        let other = br#"{"versions":{"x":{"dist":{"tarball":"https://no5.example/"}}}}"#;
+        for text in [&own[..], other] {
+            assert_eq!(
+                named(IndexKind::Npm, "/a/1.0.0", "application/json", text),
+                [""; 0]
+            );
+        }
         let settings =
             br#"{"dl":"https://dl.example/crates/{crate}/{version}","api":"https://no.example"}"#;
         assert_eq!(

@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use ringfence_model::ByteText;
 use ringfence_model::gate::{Happened, SecretValue, Setup, Traffic, Via};
-use ringfence_model::host::{Host, HostPattern};
-use ringfence_model::policy::network::{
-    Effect, NetworkRule, Origin, Protocol, Reason, Rules, Verdict, WEB_PORTS,
-};
+use ringfence_model::host::Host;
+use ringfence_model::policy::network::{NetworkRule, Protocol, Reason, Rules, Verdict, WEB_PORTS};
 use tokio::sync::Semaphore;
 
 use crate::budget::Budgets;
@@ -111,12 +109,6 @@ impl Gate {
     fn merge(&self) {
         let given = self.given.borrow();
         let mut rules = given.0.clone();
-        // A double answers for its host also where no rule speaks of it.
-        for mock in &self.setup.mocks {
-            if given.ports(&mock.host).is_empty() {
-                rules.push(allow(&mock.host, WEB_PORTS.to_vec(), "mock"));
-            }
-        }
         self.learned
             .borrow_mut()
             .retain(|learned| !given.ports(&learned.index).is_empty());
@@ -157,23 +149,6 @@ impl Gate {
     /// Says what happened. Waits while the engine does not keep up.
     pub(crate) async fn tell(&self, traffic: Traffic) {
         self.words.tell(traffic).await;
-    }
-}
-
-fn allow(host: &Host, ports: Vec<u16>, from: &str) -> NetworkRule {
-    NetworkRule {
-        effect: Effect::Allow,
-        protocol: Protocol::Web,
-        methods: Vec::new(),
-        host: HostPattern::Exact(host.clone()),
-        ports,
-        path: None,
-        addresses: Vec::new(),
-        budget: Default::default(),
-        from: Origin {
-            file: from.to_owned(),
-            line: 0,
-        },
     }
 }
 

@@ -160,7 +160,7 @@ fn a_host_that_fails_is_told_as_such() {
 fn a_double_answers_for_its_host() {
     let double = Site::plain(hello);
     let world = World::new(&[]);
-    let mut setup = setup(Rules::default(), &world);
+    let mut setup = setup(rules(&["pay.test"]), &world);
     setup.mocks = vec![Mock {
         host: Host::parse("pay.test").expect("a host"),
         to: ([127, 0, 0, 1], double.port).into(),

@@ -28,7 +28,7 @@ use files::Files;
 use freeze::{Freezer, World};
 use observe::Observer;
 use ringfence_jail::lockdown;
-use ringfence_jail::seccomp::Watched;
+use ringfence_jail::seccomp::{SetIds, Watched};
 use ringfence_jail::warden::BecomeAgent;
 use ringfence_model::ByteText;
 use ringfence_model::wire::{Failure, Hello, Observation, Reply, Request, Wall};
@@ -245,7 +245,11 @@ fn lock_down(hello: &Hello) -> io::Result<Wall> {
         ringfence_jail::become_subject_of(KILL)?;
     }
     let wall = lockdown::raise_wall(&hello.writable).map_err(io::Error::other)?;
-    lockdown::filter_calls().map_err(io::Error::other)?;
+    let set_ids = match hello.writes_host {
+        true => SetIds::Refused,
+        false => SetIds::Allowed,
+    };
+    lockdown::filter_calls(set_ids).map_err(io::Error::other)?;
     Ok(match wall {
         lockdown::Wall::Full => Wall::Full,
         lockdown::Wall::Partial => Wall::Partial,

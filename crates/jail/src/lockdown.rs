@@ -8,7 +8,7 @@ use landlock::{
 };
 
 use crate::identity::{GUEST_CAPABILITIES, OBSERVER_CAPABILITIES};
-use crate::seccomp::{Filters, SeccompError};
+use crate::seccomp::{Filters, SeccompError, SetIds};
 use crate::sys;
 use crate::warden::BecomeAgent;
 
@@ -104,8 +104,8 @@ pub fn raise_wall(writable: &[String]) -> Result<Wall, LockdownError> {
 }
 
 /// System call filters for the guest and everything below.
-pub fn filter_calls() -> Result<(), LockdownError> {
-    Ok(Filters::build()?.install()?)
+pub fn filter_calls(set_ids: SetIds) -> Result<(), LockdownError> {
+    Ok(Filters::build(set_ids)?.install()?)
 }
 
 /// From here on the guest reaches files as the agent would.

@@ -167,6 +167,43 @@ const TIOCSETD: u64 = 0x5423;
 const PR_SET_MM: u64 = 35;
 const GUEST_PID: u64 = 1;
 
+/// Calls that give a file its mode, and which argument that is.
+const MODES: &[(c_long, u8)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_mknodat, 2),
+];
+#[cfg(target_arch = "x86_64")]
+const MODES_HERE: &[(c_long, u8)] = &[
+    (libc::SYS_chmod, 1),
+    (libc::SYS_mknod, 1),
+    (libc::SYS_creat, 1),
+];
+#[cfg(target_arch = "aarch64")]
+const MODES_HERE: &[(c_long, u8)] = &[];
+/// Calls whose mode counts where their flags make a file: which arguments flags and mode are.
+const OPENS: &[(c_long, u8, u8)] = &[
+    (libc::SYS_openat, 2, 3),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1, 2),
+];
+/// The flags that make a file. Of `O_TMPFILE` the bit that is its own.
+const MAKING: [u64; 2] = [
+    libc::O_CREAT as u64,
+    (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64,
+];
+const SET_ID_BITS: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
+
+/// Whether files can be made that run as their owner or group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetIds {
+    /// In layers of ours, where nobody runs them.
+    Allowed,
+    /// Something of the host can be written, and what is made there is its owner's.
+    Refused,
+}
+
 /// The programs, ready to be installed.
 #[derive(Debug)]
 pub struct Filters {
@@ -176,13 +213,13 @@ pub struct Filters {
 
 impl Filters {
     /// Builds all.
-    pub fn build() -> Result<Self, SeccompError> {
+    pub fn build(set_ids: SetIds) -> Result<Self, SeccompError> {
         let arch =
             TargetArch::try_from(std::env::consts::ARCH).map_err(|_| SeccompError::Architecture)?;
         Ok(Self {
             numbers: allowlist::program(&answers()),
             arguments: compile(
-                refusals()?,
+                refusals(set_ids)?,
                 SeccompAction::Allow,
                 SeccompAction::Errno(libc::EPERM as u32),
                 arch,
@@ -229,7 +266,7 @@ fn answers() -> BTreeMap<u32, u32> {
 }
 
 /// Arguments that answer `EPERM`.
-fn refusals() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SeccompError> {
+fn refusals(set_ids: SetIds) -> Result<BTreeMap<i64, Vec<SeccompRule>>, SeccompError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let mut add = |call: c_long, conditions: Vec<SeccompCondition>| -> Result<(), SeccompError> {
         rules.entry(call).or_default().push(rule(conditions)?);
@@ -324,6 +361,22 @@ fn refusals() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SeccompError> {
         add(call, vec![when(0, Compare::Gt, user)?])?;
         debug_assert!(group < user);
     }
+    // `mkdir` is not among them: the kernel itself takes these bits from it. `openat2`, whose mode
+    // is in memory, does not exist for commands.
+    for bit in SET_ID_BITS
+        .into_iter()
+        .filter(|_| set_ids == SetIds::Refused)
+    {
+        for &(call, mode) in MODES.iter().chain(MODES_HERE) {
+            add(call, vec![when(mode, Compare::MaskedEq(bit), bit)?])?;
+        }
+        for &(call, flags, mode) in OPENS {
+            for flag in MAKING {
+                let makes = when(flags, Compare::MaskedEq(flag), flag)?;
+                add(call, vec![makes, when(mode, Compare::MaskedEq(bit), bit)?])?;
+            }
+        }
+    }
     Ok(rules)
 }
 
@@ -382,7 +435,7 @@ mod tests {
 
     #[test]
     fn the_filters_fit_the_kernel() {
-        let filters = Filters::build().unwrap();
+        let filters = Filters::build(SetIds::Refused).unwrap();
         assert!(filters.numbers.len() + filters.arguments.len() < 1024);
     }
 }

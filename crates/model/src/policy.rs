@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::gate::{Index, Mock};
 use crate::host::HostPattern;
 use crate::limits::{Limit, Limits};
-use network::{Origin, PathPattern, Rules};
+use network::{Effect, Origin, PathPattern, Rules};
 
 /// The policy of one sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub struct Network {
 impl Network {
     /// Whether there is nothing to reach. Then there is no gate either.
     pub fn is_offline(&self) -> bool {
-        self.rules.0.is_empty() && self.mocks.is_empty()
+        !self.rules.0.iter().any(|rule| rule.effect == Effect::Allow)
     }
 }
 

@@ -211,6 +211,8 @@ pub struct Hello {
     pub gate: bool,
     /// Directories that the agent may write.
     pub writable: Vec<String>,
+    /// Whether one of them is the host's own: then no set-id bit can be made.
+    pub writes_host: bool,
     /// How long output may be idle after the leader's exit before an exec ends.
     pub drain_idle_ms: u64,
     /// Soft and hard resource limits of every exec.

@@ -181,6 +181,24 @@ fn what_is_tracked_and_hidden_is_in_no_object() -> Result<()> {
     })
 }
 
+/// The copy of a folder does not know that two names were one file.
+#[test]
+fn what_is_tracked_by_another_name_is_in_no_object() -> Result<()> {
+    lasting("hidden-alias", |kit| {
+        let script = "echo canary-hidden > k.pem; ln k.pem src/ok.txt; echo k.pem >> .gitignore; \
+            git add src/ok.txt && git -c user.name=a -c user.email=a@example.org commit -qm more";
+        let folder = kit.fixture.folder.clone();
+        kit.env
+            .as_owner(kit.fixture, &folder, &["sh", "-c", script])?;
+        for hide in ["**/*.pem", ".git"] {
+            let id = made(kit, &format!("[files]\nhide = ['{hide}']\n"))?;
+            let said = kit.sh(&id, "git show HEAD:src/ok.txt 2> /dev/null; test -e .git && echo git; find /.ringfence -path '*/objects/*'; echo done")?;
+            ensure!(said == "done\n", "{hide}: {said}");
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn areas_hold_in_every_execution_and_fork() -> Result<()> {
     lasting("areas", |kit| {
@@ -198,6 +216,15 @@ fn areas_hold_in_every_execution_and_fork() -> Result<()> {
             Ok(())
         };
         hold(&id)?;
+        for path in ["src/deep/x.c", "a.txt"] {
+            let words = ["sandbox", "fs", "write", &id, path];
+            let output = kit.call(&words)?;
+            ensure!(
+                output.stderr.contains("the policy holds it read-only"),
+                "{}",
+                output.tail()
+            );
+        }
         expect(kit, &[&id], &[], &[])?;
         kit.sh(&id, "echo x >> src/main.c; echo x > src/n.txt; echo o > out/o; git add -A && git commit -qm inside; ln -s ../../../../etc src/etc; mkdir -p src/Gen; echo x > src/Gen/y.c")?;
         let changed = ["added out/o", "modified src/main.c"];
@@ -265,7 +292,13 @@ fn mounts_are_there_in_every_execution_and_lead_nowhere_else() -> Result<()> {
         ensure!(kit.sh(&id, &swap)? == "x\n");
         kit.done(&["sandbox", "stop", &id])?;
         let words = ["sandbox", "exec", &id, "--", "true"];
-        kit.fails(4, "show a mount of the policy", &words)?;
+        let place = "cannot show a mount of the policy at `/home/agent/.cache/tool`";
+        kit.fails(4, place, &words)?;
+        kit.fails(
+            4,
+            "such as a link, at or above `/home/agent/.cache/tool`; `ringfence sandbox rollback`",
+            &words,
+        )?;
         kit.done(&["sandbox", "rollback", &id, "good"])?;
         ensure!(kit.sh(&id, "cat ~/.cache/tool/x")? == "x\n");
         let left: Vec<_> = fs::read_dir(&victim)?.collect::<Result<_, _>>()?;

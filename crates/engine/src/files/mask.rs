@@ -26,7 +26,7 @@ use crate::base::Base;
 use crate::changes::remove_tree;
 use crate::error::Error;
 use crate::git;
-use crate::workspace::{is_hidden, scan};
+use crate::workspace::scan;
 
 /// Its name in the directory of its sandbox.
 const NAME: &str = "mask";
@@ -106,16 +106,15 @@ fn make(
     let mut notes = Vec::new();
     let hidden = rules.hidden();
     if !hidden.is_empty() {
-        let tracked = match tree.join(".git").exists() {
+        let has_git = tree.join(".git").symlink_metadata().is_ok();
+        let repository = match has_git {
             true => git::discover(tree)?,
             false => None,
-        }
-        .map(|repository| git::tracked_matching(&repository, |path| is_hidden(hidden, path)))
-        .transpose()?
-        .flatten();
-        if let Some(path) = tracked {
+        };
+        let why = git::why_hidden(repository.as_ref(), hidden, aliases)?;
+        if let Some(why) = why.filter(|_| has_git) {
             scan::whiteout(tree, &inner, Path::new(".git"))?;
-            notes.push(git::hidden_note(&path));
+            notes.push(why);
         }
         let mut scanned = scan::scan(tree, &inner, hidden, &identity)?;
         for path in aliases {

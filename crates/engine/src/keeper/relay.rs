@@ -215,8 +215,8 @@ impl Keeping {
 
     /// Takes the last words of the gate.
     pub(super) fn end_gate(&mut self) {
-        for traffic in self.gate.take().map(Gate::end).unwrap_or_default() {
-            self.record(Event::Network(traffic));
+        for event in self.gate.take().map(Gate::end).unwrap_or_default() {
+            self.record(event);
         }
     }
 

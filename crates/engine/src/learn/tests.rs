@@ -139,6 +139,8 @@ fn the_least_policy_denies_nothing_of_what_was_done() {
     learned.result = Happened::Learned {
         index: Host::parse("mirror.example").unwrap(),
     };
+    let mut mirrored = traffic(Some("GET"), "mirror.example", 443, Some("/@scope%2fname"));
+    mirrored.from = Some("preset:npm from ~/.npmrc:1".to_owned());
     let mut database = traffic(None, "db.internal", 5432, None);
     database.protocol = Protocol::Tcp;
     database.address = Some("10.0.0.5".parse().unwrap());
@@ -154,7 +156,7 @@ fn the_least_policy_denies_nothing_of_what_was_done() {
             request("GET", "api.example", "/repos/a/issues/1"),
             request("GET", "api.example", "/repos/a/issues/22"),
             request("HEAD", "api.example", "/repos/a/issues/22"),
-            request("GET", "mirror.example", "/@scope%2fname"),
+            Event::Network(mirrored),
             Event::Network(learned),
             request("GET", "files.example", "/name.tgz"),
             Event::Network(database),

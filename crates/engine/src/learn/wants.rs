@@ -1,5 +1,5 @@
-//! What runs asked the network for, as rules: presets where a host belongs to one, and lines of their
-//! own for the rest.
+//! What runs asked the network for, as rules: the presets that they had, and lines of their own for
+//! the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -150,7 +150,7 @@ fn take(wants: &mut BTreeMap<(Host, u16), Wants>, unsaid: &mut u64, traced: &Tra
     );
 }
 
-/// Takes out what presets cover: those that the runs had, then those whose index was asked.
+/// Takes out what the presets cover that the runs had.
 fn with_presets(
     runs: &[Seen],
     wants: &mut BTreeMap<(Host, u16), Wants>,
@@ -164,21 +164,13 @@ fn with_presets(
         .filter_map(|from| from.split_whitespace().next())
         .collect();
     for known in presets::ALL {
-        let named = had.contains(known.name);
-        if wants.is_empty() || !(named || known.is_for_packages()) {
+        // A preset allows more than what was asked: only who had it gets it.
+        if wants.is_empty() || !had.contains(known.name) {
             continue;
         }
         let Some(preset) = resolve(known.name) else {
             continue;
         };
-        let asked = |(host, port): &(Host, u16)| {
-            let is =
-                |index: &ringfence_model::gate::Index| (&index.host, &index.port) == (host, port);
-            preset.indexes.iter().any(is)
-        };
-        if !named && !wants.keys().any(asked) {
-            continue;
-        }
         let mut rules = Rules(preset.rules.clone());
         rules.0.extend(learned(runs, &preset.indexes));
         let mut times = 0;
@@ -202,9 +194,7 @@ fn with_presets(
             }
             after > 0
         });
-        if times > 0 || named {
-            out.add(format!("{PREFIX}{}", known.name), BTreeSet::new(), times);
-        }
+        out.add(format!("{PREFIX}{}", known.name), BTreeSet::new(), times);
     }
 }
 

@@ -1,6 +1,5 @@
 //! A new sandbox: its base, made or found, and a row.
 
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::slice;
@@ -91,7 +90,7 @@ pub fn create(
     let mounts = check_mounts(&files.mounts, &host.home, &own, Path::new(INSIDE))?;
     notes.extend(mount_notes(&mounts));
     let aliases = match &folder {
-        Some(folder) => aliases(folder, &FileRules::of(files)?),
+        Some(folder) => scan::aliases(folder, FileRules::of(files)?.hidden()),
         None => Vec::new(),
     };
     let mut env = policy.env;
@@ -154,16 +153,6 @@ fn settle(host: &Host, request: &CreateRequest, base: &Base) -> Result<Settled, 
     let policy = request.policy.settle(&host.home, &whole)?;
     crate::run::check_limits(&policy.limits)?;
     Ok(policy)
-}
-
-/// Other names of hidden files, which the copy of a folder does not tell any more.
-fn aliases(folder: &Path, rules: &FileRules) -> Vec<ByteText> {
-    if rules.hidden().is_empty() {
-        return Vec::new();
-    }
-    let names = scan::aliases(folder, rules.hidden());
-    let bytes = |path: &PathBuf| ByteText::from(path.as_os_str().as_bytes());
-    names.iter().map(bytes).collect()
 }
 
 /// The folder of this host that is copied as it is.

@@ -12,6 +12,7 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 
 use ringfence_jail::identity::Identity;
+use ringfence_model::ByteText;
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::policy::glob::Globs;
 use rustix::fs::{CWD, FileType, Mode};
@@ -146,9 +147,12 @@ pub(crate) fn scan(
 
 /// Other names that hidden files of a folder have in it, and that are not hidden by themselves. A
 /// copy of the folder does not tell them any more.
-pub(crate) fn aliases(folder: &Path, hidden: &Globs) -> Vec<PathBuf> {
+pub(crate) fn aliases(folder: &Path, hidden: &Globs) -> Vec<ByteText> {
     let mut aliases = Vec::new();
-    let mut open = vec![PathBuf::new()];
+    let mut open = match hidden.is_empty() {
+        true => Vec::new(),
+        false => vec![PathBuf::new()],
+    };
     while let Some(relative) = open.pop() {
         for entry in fs::read_dir(folder.join(&relative))
             .into_iter()
@@ -156,6 +160,9 @@ pub(crate) fn aliases(folder: &Path, hidden: &Globs) -> Vec<PathBuf> {
             .flatten()
         {
             let path = relative.join(entry.file_name());
+            if path.as_os_str() == ".git" {
+                continue;
+            }
             if is_hidden(hidden, path.as_os_str().as_bytes()) {
                 aliased(&folder.join(&path), &mut aliases);
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -163,9 +170,12 @@ pub(crate) fn aliases(folder: &Path, hidden: &Globs) -> Vec<PathBuf> {
             }
         }
     }
-    let mut names = other_names(folder, &aliases);
-    names.retain(|path| !is_hidden(hidden, path.as_os_str().as_bytes()));
-    names
+    other_names(folder, &aliases)
+        .iter()
+        .map(|path| path.as_os_str().as_bytes())
+        .filter(|path| !is_hidden(hidden, path))
+        .map(ByteText::from)
+        .collect()
 }
 
 /// Remembers hidden files that have other names, below a hidden directory as well.

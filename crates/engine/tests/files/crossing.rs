@@ -211,6 +211,37 @@ fn what_is_tracked_and_hidden_is_in_no_object_either() {
     );
 }
 
+/// The other name of a hidden file is hidden with it, and its content is as much in the objects.
+#[test]
+fn what_is_tracked_by_another_name_is_in_no_object_either() {
+    let bench = Bench::new(
+        "git init -q; mkdir src; echo canary > k.pem; ln k.pem src/ok.txt; echo k.pem > .gitignore; git add .; git commit -qm first",
+    );
+    let ran = bench.run(
+        hide(&["**/*.pem"]),
+        "git show HEAD:src/ok.txt; git checkout src/ok.txt; cat src/ok.txt; ls -A",
+    );
+    assert!(!ran.said.contains("canary"), "{}", ran.said);
+    let told = |note: &String| note.contains("`src/ok.txt` is hidden and tracked");
+    assert!(ran.result.notes.iter().any(told), "{:?}", ran.result.notes);
+}
+
+#[test]
+fn git_itself_can_be_hidden() {
+    let bench = Bench::new(&format!(
+        "git init -q; {TREE} git add .; git commit -qm first"
+    ));
+    for pattern in [".git", "/.git", ".git/**", ".g*"] {
+        let ran = bench.run(
+            hide(&[pattern]),
+            "git log 2> /dev/null && echo WORKED; ls -A | grep git; find /.ringfence -path '*objects/??/*' 2> /dev/null; echo done",
+        );
+        assert_eq!(ran.said, "done\n", "{pattern}");
+        let told = |note: &String| note.contains("hides `.git`");
+        assert!(ran.result.notes.iter().any(told), "{:?}", ran.result.notes);
+    }
+}
+
 #[test]
 fn the_real_repository_is_never_seen() {
     let bench = Bench::new(&format!(

@@ -107,6 +107,62 @@ fn what_is_writable_is_written_and_told() {
     assert_eq!(bench.sh("cat ../cache/z"), "z\n");
 }
 
+/// What is made in a mount is the host user's own: with a set-id bit, anybody there would run it as
+/// that user.
+#[test]
+fn no_set_id_program_is_left_on_the_host() {
+    let bench = Bench::new(TREE);
+    let attacks = r#"
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+os.chdir("/cache")
+open("f", "w").close()
+os.mkdir("d")
+fd = os.open("f", os.O_RDWR)
+ways = {
+    "chmod": lambda m: os.chmod("f", m),
+    "fchmod": lambda m: os.fchmod(fd, m),
+    "fchmod of a directory": lambda m: os.chmod("d", m),
+    "fchmodat": lambda m: os.chmod("f", m, dir_fd=os.open(".", os.O_RDONLY)),
+    "open": lambda m: os.open("o", os.O_CREAT | os.O_WRONLY, m),
+    "tmpfile": lambda m: os.open(".", os.O_TMPFILE | os.O_WRONLY, m),
+    "mknod": lambda m: os.mknod("n", m),
+}
+if os.uname().machine == "x86_64":
+    calls = {"chmod": (90, b"f"), "creat": (85, b"c"), "mknod": (133, b"m"), "fchmodat2": (452, -100, b"f")}
+    def raw(number, *args):
+        if libc.syscall(number, *args, 0) != 0:
+            raise OSError(ctypes.get_errno(), "")
+    for name, call in calls.items():
+        ways["raw " + name] = lambda m, call=call: raw(*call, m)
+    ways["raw open"] = lambda m: raw(2, b"r", 0o101, m)
+for name, way in ways.items():
+    for mode in [0o4755, 0o2755, 0o6777]:
+        try:
+            way(mode)
+            print("WORKED", name, oct(mode))
+        except PermissionError:
+            pass
+        except OSError as error:
+            print("odd", name, error) if error.errno != 38 else None
+# What has no such bit is as before.
+os.chmod("f", 0o1751)
+os.close(os.open("f", os.O_RDONLY, 0o6777))
+os.close(os.open("g", os.O_CREAT | os.O_WRONLY, 0o751))
+print("done")
+"#;
+    bench.sh("chmod 777 ../cache");
+    std::fs::write(bench.folder().join("attack.py"), attacks).unwrap();
+    let files = || with(vec![mount(&bench.path("cache"), "/cache", true)]);
+    let ran = bench.run(files(), "python3 attack.py");
+    assert_eq!(ran.said, "done\n");
+    assert_eq!(bench.sh("find ../cache -perm /6000"), "");
+    assert_eq!(bench.sh("stat -c %a ../cache/f"), "1751\n");
+    // Without something of the host, programs that set such bits work.
+    let ran = bench.run(Files::default(), "touch x && chmod 6755 x && stat -c %a x");
+    assert_eq!(ran.said, "6755\n");
+}
+
 #[test]
 fn no_socket_or_pipe_of_the_host_is_reached() {
     let bench = Bench::new(TREE);
@@ -166,6 +222,9 @@ fn what_must_not_be_shown_is_refused() {
         (data.clone(), "/a/../usr/x", "something of its own"),
         (data.clone(), "data", "something of its own"),
         (home, "/data", "home directory"),
+        ("/home".into(), "/data", "home directory"),
+        ("/home/somebody".into(), "/data", "home directory"),
+        ("/root".into(), "/data", "home directory"),
     ]
     .into_iter()
     .chain(above.map(|above| (above, "/data", "cannot be mounted")))

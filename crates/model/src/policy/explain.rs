@@ -250,7 +250,7 @@ impl Effective {
             Verdict::Allow(rule) => (true, None, Some(rule)),
             Verdict::Deny { reason, rule } => (false, Some(reason), rule),
         };
-        let allowed = allowed || double.is_some();
+        let double = double.filter(|_| allowed);
         Explanation::Network {
             host: host.clone(),
             port,
@@ -359,7 +359,7 @@ mod tests {
                 None,
                 Some("GET other.example/"),
             ),
-            ("http://m.example/x", true, None, None),
+            ("http://m.example/x", true, Some(5), None),
         ] {
             let question = Question::parse(text).expect(text);
             let Explanation::Network {

@@ -10,7 +10,7 @@
 //! | mounts, doubles, secrets, `set`, limits | all; of those with one name the later one |
 
 use super::document::{Document, Grant};
-use super::network::Rules;
+use super::network::{NetworkRule, Rules};
 use super::preset::Preset;
 use super::{Effective, Files, Line, Network, SecretRule, Variable, Variables};
 
@@ -57,7 +57,6 @@ impl Document {
         presets: &mut dyn FnMut(&Line) -> Result<Preset, E>,
     ) -> Result<Effective, E> {
         let mut network = Network {
-            mocks: self.mocks.into_iter().map(|(mock, _)| mock).collect(),
             cache: self.cache.is_some_and(|(cache, _)| cache),
             ..Network::default()
         };
@@ -96,6 +95,17 @@ impl Document {
                     secrets.push(secret);
                 }
             }
+        }
+        // A double answers for its host also where no rule speaks of it. The rule is made here, so that
+        // it is narrowed, shown and taken away like any other.
+        for (mock, from) in self.mocks {
+            if !rules
+                .iter()
+                .any(|rule: &NetworkRule| rule.host.matches(&mock.host))
+            {
+                rules.push(NetworkRule::any_request(&mock.host, from));
+            }
+            network.mocks.push(mock);
         }
         rules.extend(self.deny);
         network.rules = Rules(rules);

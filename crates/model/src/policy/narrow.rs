@@ -133,8 +133,8 @@ impl Narrowing<'_> {
         let rules = &network.rules;
         let reached = |index: &Index| rules.ports(&index.host).contains(&index.port);
         network.indexes.retain(reached);
-        for rule in lost {
-            self.refuse(&rule, &rule.from, "the host's policy does not allow it");
+        for (rule, why) in lost {
+            self.refuse(&rule, &rule.from, why);
         }
         match asked.cache.take() {
             Some((false, _)) => self.policy.network.cache = false,

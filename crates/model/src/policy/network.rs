@@ -79,6 +79,13 @@ pub struct Budget {
     pub seconds: Option<u64>,
 }
 
+impl Budget {
+    /// Whether there is a bound that everything under the rule uses up together.
+    pub fn is_shared(&self) -> bool {
+        self.per_minute.is_some() || self.upload_bytes.is_some() || self.download_bytes.is_some()
+    }
+}
+
 /// Addresses with a common beginning: `10.0.0.0/8`, or one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -241,6 +248,21 @@ impl NetworkRule {
         })
     }
 
+    /// Any web request to a host.
+    pub fn any_request(host: &Host, from: Origin) -> Self {
+        Self {
+            effect: Effect::Allow,
+            protocol: Protocol::Web,
+            methods: Vec::new(),
+            host: HostPattern::Exact(host.clone()),
+            ports: WEB_PORTS.to_vec(),
+            path: None,
+            addresses: Vec::new(),
+            budget: Budget::default(),
+            from,
+        }
+    }
+
     fn covers(&self, host: &Host, port: u16) -> bool {
         self.ports.contains(&port) && self.host.matches(host)
     }
@@ -258,17 +280,21 @@ impl NetworkRule {
             })
     }
 
+    /// Whether this rule names the very address, or a range that it is in.
+    pub fn names(&self, address: IpAddr) -> bool {
+        let literal = HostPattern::Exact(Host::address(address));
+        self.host == literal || self.addresses.iter().any(|range| range.contains(address))
+    }
+
     /// Whether a host that this rule names may have this address.
     pub fn takes(&self, address: IpAddr) -> bool {
-        if self.addresses.iter().any(|range| range.contains(address)) {
+        if self.names(address) {
             return true;
         }
         match (&self.host, Reach::of(address)) {
             (_, Reach::Public) => true,
-            // The rule names the very address.
-            (HostPattern::Exact(Host::Address(own)), _) => *own == plain_address(address),
             // A service of one's own network, named with its port.
-            (HostPattern::Exact(_), Reach::Private) => self.protocol == Protocol::Tcp,
+            (HostPattern::Exact(Host::Name(_)), Reach::Private) => self.protocol == Protocol::Tcp,
             _ => false,
         }
     }

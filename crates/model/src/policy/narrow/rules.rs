@@ -9,24 +9,38 @@ use std::cmp::min;
 use super::super::network::{Budget, Effect, NetworkRule, Origin, PathPattern, Protocol, Range};
 use crate::host::HostPattern;
 
-/// What both lists allow, and what of the second list is not, or not surely, allowed by the first.
+const NOT_ALLOWED: &str = "the host's policy does not allow it";
+const ONE_BUDGET: &str =
+    "the host's rule for it has one budget, of which a rule before this one is a part";
+
+/// What both lists allow, and what of the second list is not, or not surely, allowed by the first,
+/// with the reason.
+///
+/// INVARIANT: of a rule with a budget one part is kept. Each part would have the whole budget. What
+/// asks for another part is left out altogether: a later rule must not allow it instead.
 ///
 /// In the order of the first list: where more than one of its rules allows something, the first
 /// one's budget still counts.
 pub(super) fn common(
     own: &[NetworkRule],
     asked: Vec<NetworkRule>,
-) -> (Vec<NetworkRule>, Vec<NetworkRule>) {
+) -> (Vec<NetworkRule>, Vec<(NetworkRule, &'static str)>) {
     let own = || own.iter().filter(|rule| rule.effect == Effect::Allow);
-    let mut wanted = Vec::new();
+    let mut wanted: Vec<Vec<Common>> = Vec::new();
     let mut lost = Vec::new();
     for rule in asked {
         let meets: Vec<Common> = own().map(|own| meet(own, &rule)).collect();
         let told = !meets.iter().any(|meet| matches!(meet, Common::Unknown));
         let any = meets.iter().any(|meet| matches!(meet, Common::Rule(_)));
-        match told && any {
-            true => wanted.push(meets),
-            false => lost.push(rule),
+        let is_rule = |meets: &[Common], at: usize| matches!(meets[at], Common::Rule(_));
+        let again = own().enumerate().any(|(at, own)| {
+            let before = wanted.iter().any(|before| is_rule(before, at));
+            own.budget.is_shared() && is_rule(&meets, at) && before
+        });
+        match (told && any, again) {
+            (true, false) => wanted.push(meets),
+            (true, true) => lost.push((rule, ONE_BUDGET)),
+            (false, _) => lost.push((rule, NOT_ALLOWED)),
         }
     }
     let mut kept = Vec::new();

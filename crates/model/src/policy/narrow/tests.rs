@@ -1,5 +1,6 @@
 //! A proposal takes away and never adds.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -175,6 +176,38 @@ fn lower_budgets_and_bounds_count() {
     );
 }
 
+/// Each part would have the whole budget of the rule that it is a part of.
+#[test]
+fn a_budget_is_not_multiplied() {
+    let own =
+        "[network]\nallow = [{ rule = 'a.example', per_minute = 2 }, 'a.example', 'b.example']";
+    let asked =
+        "[network]\nallow = ['a.example/a/**', 'a.example/b/**', 'b.example/a', 'b.example/b']";
+    let (policy, refused) = narrowed(own, asked);
+    let rules: Vec<String> = policy
+        .network
+        .rules
+        .0
+        .iter()
+        .map(|rule| rule.to_string())
+        .collect();
+    let kept = [
+        "a.example/a/**",
+        "a.example/a/**",
+        "b.example/a",
+        "b.example/b",
+    ];
+    assert_eq!(rules, kept);
+    assert_eq!(policy.network.rules.0[0].budget.per_minute, Some(2));
+    assert_eq!(refused, ["a.example/b/**"]);
+    // What each connection has for itself is not shared.
+    let (policy, refused) = narrowed(
+        "[network]\nallow = [{ rule = 'a.example', time = '2s' }]",
+        "[network]\nallow = ['a.example/a/**', 'a.example/b/**']",
+    );
+    assert_eq!((policy.network.rules.0.len(), refused.len()), (2, 0));
+}
+
 #[test]
 fn what_only_the_host_can_give_is_refused_by_name() {
     let asked = "[[files.mount]]\nhost = '/etc'\ninside = '/x'\n\
@@ -240,6 +273,8 @@ const RULES: &[&str] = &[
     "'10.0.0.1'",
     "{ rule = 'a.example', addresses = ['10.0.0.0/8'], per_minute = 5 }",
     "{ rule = 'a.example', addresses = ['10.1.0.0/16', '::a00:0/9'], per_minute = 9 }",
+    "{ rule = '*.example', per_minute = 3 }",
+    "{ rule = 'tcp *:443', per_minute = 4 }",
     "{ rule = 'tcp b.a.example:443', addresses = ['127.0.0.1'] }",
 ];
 const AREAS: &[&str] = &["'src'", "'src/a'", "'src/a/b'", "'tests'", "'**'", "'SRC'"];
@@ -287,42 +322,24 @@ prop_compose! {
     }
 }
 
-/// All that a policy allows of a small world, as lines.
-fn allowed(policy: &Effective) -> Vec<String> {
+const NAMES: [&str; 6] = [
+    "a.example",
+    "b.a.example",
+    "c.example",
+    "m.example",
+    "other.org",
+    "10.0.0.1",
+];
+
+/// What a policy lets be reached of a small world, each with the rule that allows it.
+fn reached<'a>(policy: &'a Effective) -> Vec<(String, &'a NetworkRule)> {
     let mut out = Vec::new();
-    let addresses: Vec<IpAddr> = [
-        "1.1.1.1",
-        "10.0.0.1",
-        "10.1.0.1",
-        "127.0.0.1",
-        "100::1",
-        "::a00:1",
-    ]
-    .iter()
-    .map(|text| text.parse().expect("an address"))
-    .collect();
-    for name in [
-        "a.example",
-        "b.a.example",
-        "c.example",
-        "m.example",
-        "other.org",
-        "10.0.0.1",
-    ] {
+    for name in NAMES {
         let host = Host::parse(name).expect(name);
         for port in [80, 443, 8080] {
-            let mut add = |what: &str, verdict: Verdict<'_>| {
-                let Verdict::Allow(rule) = verdict else {
-                    return;
-                };
-                out.push(format!("{name}:{port} {what}"));
-                for address in addresses.iter().filter(|address| rule.takes(**address)) {
-                    out.push(format!("{name}:{port} {what} at {address}"));
-                }
-                for budget in
-                    (1..20).filter(|n| rule.budget.per_minute.is_none_or(|most| *n <= most))
-                {
-                    out.push(format!("{name}:{port} {what} {budget} a minute"));
+            let mut add = |what: &str, verdict: Verdict<'a>| {
+                if let Verdict::Allow(rule) = verdict {
+                    out.push((format!("{name}:{port} {what}"), rule));
                 }
             };
             if let Verdict::Allow(rule) = policy.network.rules.connection(&host, port)
@@ -338,6 +355,35 @@ fn allowed(policy: &Effective) -> Vec<String> {
                 }
             }
         }
+    }
+    out
+}
+
+/// All that a policy allows of a small world, as lines.
+fn allowed(policy: &Effective) -> Vec<String> {
+    let mut out = Vec::new();
+    let addresses: Vec<IpAddr> = [
+        "1.1.1.1",
+        "10.0.0.1",
+        "10.1.0.1",
+        "127.0.0.1",
+        "100::1",
+        "::a00:1",
+    ]
+    .iter()
+    .map(|text| text.parse().expect("an address"))
+    .collect();
+    for (what, rule) in reached(policy) {
+        for address in addresses.iter().filter(|address| rule.takes(**address)) {
+            out.push(format!("{what} at {address}"));
+        }
+        for budget in (1..20).filter(|n| rule.budget.per_minute.is_none_or(|most| *n <= most)) {
+            out.push(format!("{what} {budget} a minute"));
+        }
+        out.push(what);
+    }
+    for name in NAMES {
+        let host = Host::parse(name).expect(name);
         if policy.network.mocks.iter().any(|mock| mock.host == host) {
             out.push(format!("{name} has a double"));
         }
@@ -406,8 +452,30 @@ fn allowed(policy: &Effective) -> Vec<String> {
     out
 }
 
+/// For each rule of the first policy: how often in a minute all that it allows can be reached under
+/// the second one. Rules of which none has a budget are not told.
+fn together(before: &Effective, after: &Effective) -> Vec<(u32, u32)> {
+    let first: HashMap<String, &NetworkRule> = reached(before).into_iter().collect();
+    let mut parts: HashMap<*const NetworkRule, (u32, HashMap<*const NetworkRule, u32>)> =
+        HashMap::new();
+    for (what, rule) in reached(after) {
+        if let Some(own) = first.get(&what)
+            && let Some(most) = own.budget.per_minute
+        {
+            let each = rule.budget.per_minute.unwrap_or(u32::MAX);
+            let (_, after) = parts.entry(*own).or_insert((most, HashMap::new()));
+            after.insert(rule, each);
+        }
+    }
+    let sum = |parts: &HashMap<_, u32>| parts.values().fold(0u32, |a, b| a.saturating_add(*b));
+    parts
+        .values()
+        .map(|(most, parts)| (*most, sum(parts)))
+        .collect()
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn a_proposal_never_widens(own in file(), asked in file()) {
         let before = host(&own);
@@ -415,6 +483,9 @@ proptest! {
         let wide: std::collections::HashSet<String> = allowed(&before).into_iter().collect();
         for item in allowed(&after) {
             prop_assert!(wide.contains(&item), "{item}\nhost:\n{own}\nrepo:\n{asked}");
+        }
+        for (most, now) in together(&before, &after) {
+            prop_assert!(now <= most, "{now} for {most}\nhost:\n{own}\nrepo:\n{asked}");
         }
     }
 }
