@@ -89,16 +89,21 @@ pub enum GitError {
     Hide { path: PathBuf, source: io::Error },
 }
 
-/// For a person: why there is no git inside, where its objects would show what is hidden. `aliases`
-/// are hidden as other names of hidden files.
+/// For a person: why there is no git inside, where it is hidden itself or its objects would show what
+/// is. `aliases` are hidden as other names of hidden files.
 pub(crate) fn why_hidden(
-    repo: &Repository,
+    repo: Option<&Repository>,
     hidden: &Globs,
     aliases: &[ByteText],
 ) -> Result<Option<String>, GitError> {
-    if hidden.is_empty() {
-        return Ok(None);
+    if is_hidden(hidden, b".git") {
+        return Ok(Some(
+            "git does not work inside: the policy hides `.git`".to_owned(),
+        ));
     }
+    let Some(repo) = repo.filter(|_| !hidden.is_empty()) else {
+        return Ok(None);
+    };
     let is_alias = |path: &[u8]| aliases.iter().any(|alias| alias.as_bytes() == path);
     let tracked = tracked_matching(repo, |path| is_hidden(hidden, path) || is_alias(path))?;
     Ok(tracked.map(|path| {

@@ -105,12 +105,11 @@ impl Workspace {
         let hidden = rules.hidden();
         let mut notes = Vec::new();
         let repository = git::discover(&folder.path)?;
-        let why_hidden = match &repository {
-            Some(repository) => {
-                git::why_hidden(repository, hidden, &scan::aliases(&folder.path, hidden))?
-            }
-            None => None,
+        let aliases = match &repository {
+            Some(_) => scan::aliases(&folder.path, hidden),
+            None => Vec::new(),
         };
+        let why_hidden = git::why_hidden(repository.as_ref(), hidden, &aliases)?;
         let objects = match &repository {
             // What is hidden would be there as an object.
             Some(_) if why_hidden.is_some() => {

@@ -181,6 +181,24 @@ fn what_is_tracked_and_hidden_is_in_no_object() -> Result<()> {
     })
 }
 
+/// The copy of a folder does not know that two names were one file.
+#[test]
+fn what_is_tracked_by_another_name_is_in_no_object() -> Result<()> {
+    lasting("hidden-alias", |kit| {
+        let script = "echo canary-hidden > k.pem; ln k.pem src/ok.txt; echo k.pem >> .gitignore; \
+            git add src/ok.txt && git -c user.name=a -c user.email=a@example.org commit -qm more";
+        let folder = kit.fixture.folder.clone();
+        kit.env
+            .as_owner(kit.fixture, &folder, &["sh", "-c", script])?;
+        for hide in ["**/*.pem", ".git"] {
+            let id = made(kit, &format!("[files]\nhide = ['{hide}']\n"))?;
+            let said = kit.sh(&id, "git show HEAD:src/ok.txt 2> /dev/null; test -e .git && echo git; find /.ringfence -path '*/objects/*'; echo done")?;
+            ensure!(said == "done\n", "{hide}: {said}");
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn areas_hold_in_every_execution_and_fork() -> Result<()> {
     lasting("areas", |kit| {

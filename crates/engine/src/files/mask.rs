@@ -106,14 +106,13 @@ fn make(
     let mut notes = Vec::new();
     let hidden = rules.hidden();
     if !hidden.is_empty() {
-        let why = match tree.join(".git").exists() {
+        let has_git = tree.join(".git").symlink_metadata().is_ok();
+        let repository = match has_git {
             true => git::discover(tree)?,
             false => None,
-        }
-        .map(|repository| git::why_hidden(&repository, hidden, aliases))
-        .transpose()?
-        .flatten();
-        if let Some(why) = why {
+        };
+        let why = git::why_hidden(repository.as_ref(), hidden, aliases)?;
+        if let Some(why) = why.filter(|_| has_git) {
             scan::whiteout(tree, &inner, Path::new(".git"))?;
             notes.push(why);
         }

@@ -227,6 +227,22 @@ fn what_is_tracked_by_another_name_is_in_no_object_either() {
 }
 
 #[test]
+fn git_itself_can_be_hidden() {
+    let bench = Bench::new(&format!(
+        "git init -q; {TREE} git add .; git commit -qm first"
+    ));
+    for pattern in [".git", "/.git", ".git/**", ".g*"] {
+        let ran = bench.run(
+            hide(&[pattern]),
+            "git log 2> /dev/null && echo WORKED; ls -A | grep git; find /.ringfence -path '*objects/??/*' 2> /dev/null; echo done",
+        );
+        assert_eq!(ran.said, "done\n", "{pattern}");
+        let told = |note: &String| note.contains("hides `.git`");
+        assert!(ran.result.notes.iter().any(told), "{:?}", ran.result.notes);
+    }
+}
+
+#[test]
 fn the_real_repository_is_never_seen() {
     let bench = Bench::new(&format!(
         "git init -q; {TREE} git add .; git commit -qm first"
