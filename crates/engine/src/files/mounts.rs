@@ -77,17 +77,8 @@ fn check(
     own: &[&Path],
     workspace: &Path,
 ) -> Result<HostMount, FilesError> {
-    let host = plain(&mount.host).ok_or_else(|| FilesError::OddMount(mount.host.clone()))?;
-    let inside = plain(&mount.inside)
-        .filter(|inside| may_show_at(inside, workspace))
-        .ok_or_else(|| FilesError::OccupiedPlace(mount.inside.clone()))?;
-    let forbidden = |what: &str| FilesError::ForbiddenMount {
-        path: host.clone(),
-        what: what.to_owned(),
-    };
-    if let Some(what) = forbidden_place(&host, home, own) {
-        return Err(forbidden(what));
-    }
+    let (host, inside) = check_places(mount, home, own, workspace)?;
+    let forbidden = |what: &str| forbidden(&host, what);
     let fd = open(&host)?;
     let failed = |errno: Errno| FilesError::OpenMount {
         path: host.clone(),
@@ -127,6 +118,30 @@ fn check(
     })
 }
 
+/// The places of a mount, outside and inside, if it can be there at all. Nothing is opened.
+pub(crate) fn check_places(
+    mount: &Mount,
+    home: &Home,
+    own: &[&Path],
+    workspace: &Path,
+) -> Result<(PathBuf, PathBuf), FilesError> {
+    let host = plain(&mount.host).ok_or_else(|| FilesError::OddMount(mount.host.clone()))?;
+    let inside = plain(&mount.inside)
+        .filter(|inside| may_show_at(inside, workspace))
+        .ok_or_else(|| FilesError::OccupiedPlace(mount.inside.clone()))?;
+    match forbidden_place(&host, home, own) {
+        Some(what) => Err(forbidden(&host, what)),
+        None => Ok((host, inside)),
+    }
+}
+
+fn forbidden(host: &Path, what: &str) -> FilesError {
+    FilesError::ForbiddenMount {
+        path: host.to_owned(),
+        what: what.to_owned(),
+    }
+}
+
 /// A path from the root with plain names only.
 fn plain(path: &Path) -> Option<PathBuf> {
     let mut components = path.components();
@@ -158,15 +173,40 @@ fn forbidden_place(host: &Path, home: &Home, own: &[&Path]) -> Option<&'static s
     if own.iter().any(|folder| meets(folder)) {
         return Some("the folder that is worked on, or overlaps with it");
     }
-    let users = std::env::home_dir().filter(|users| users.is_absolute());
-    let real = users
-        .as_ref()
-        .and_then(|users| fs::canonicalize(users).ok());
-    let holds_user = |users: &PathBuf| users.starts_with(host);
-    if users.iter().chain(&real).any(holds_user) {
+    if host.parent() == Some(Path::new("/home"))
+        || homes().iter().any(|home| home.starts_with(host))
+    {
         return Some("a whole home directory, or holds one");
     }
     None
+}
+
+/// Home directories, of everybody: root can mount what belongs to others.
+fn homes() -> Vec<PathBuf> {
+    let table = fs::read("/etc/passwd").unwrap_or_default();
+    let mut homes: Vec<PathBuf> = table
+        .split(|&byte| byte == b'\n')
+        .filter_map(home_of_person)
+        .chain(std::env::home_dir())
+        .chain(["/home", "/root"].map(PathBuf::from))
+        .filter(|home| home.is_absolute())
+        .collect();
+    let real: Vec<PathBuf> = homes
+        .iter()
+        .filter_map(|home| fs::canonicalize(home).ok())
+        .collect();
+    homes.extend(real);
+    homes
+}
+
+/// The home in a line of passwd(5), of one who is no service.
+fn home_of_person(line: &[u8]) -> Option<PathBuf> {
+    /// Where the ids of people begin.
+    const FIRST: u32 = 1000;
+    let fields: Vec<&[u8]> = line.split(|&byte| byte == b':').collect();
+    let id: u32 = std::str::from_utf8(fields.get(2)?).ok()?.parse().ok()?;
+    let home = fields.get(5).filter(|_| id >= FIRST)?;
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(home)))
 }
 
 fn open(host: &Path) -> Result<OwnedFd, FilesError> {
@@ -283,5 +323,28 @@ pub(crate) fn held(areas: &[Area], mounts: &[HostMount]) -> FilesHeld {
                 writable: mount.access == Access::Write,
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_have_homes_and_services_do_not() {
+        for (line, expected) in [
+            (
+                "ann:x:1000:1000:Ann,,,:/srv/people/ann:/bin/sh",
+                Some("/srv/people/ann"),
+            ),
+            ("far:x:70000:70000::/h/far:/bin/sh", Some("/h/far")),
+            ("www:x:33:33:www:/var/www:/usr/sbin/nologin", None),
+            ("odd:x:one:1::/h/odd:/bin/sh", None),
+            ("short:x:1001", None),
+            ("", None),
+        ] {
+            let home = home_of_person(line.as_bytes());
+            assert_eq!(home, expected.map(PathBuf::from), "{line}");
+        }
     }
 }

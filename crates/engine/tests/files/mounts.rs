@@ -222,6 +222,13 @@ fn what_must_not_be_shown_is_refused() {
         (data.clone(), "/a/../usr/x", "something of its own"),
         (data.clone(), "data", "something of its own"),
         (home, "/data", "home directory"),
+        ("/home".into(), "/data", "home directory"),
+        (
+            std::path::Path::new("/home").join("ann"),
+            "/data",
+            "home directory",
+        ),
+        ("/root".into(), "/data", "home directory"),
     ]
     .into_iter()
     .chain(above.map(|above| (above, "/data", "cannot be mounted")))
