@@ -395,6 +395,11 @@ impl Error {
                 | LaunchError::SetUp { .. }
                 | LaunchError::IdmapMount { .. },
             )) => "`ringfence doctor` says what is missing on this host and how to get it",
+            Self::Sandbox(SandboxError::Launch(LaunchError::ShowMount { inside, .. })) => {
+                return Some(format!(
+                    "the agent made something in the way, such as a link, at or above `{inside}`; `ringfence sandbox rollback` goes back to a checkpoint from before that"
+                ));
+            }
             Self::Source(_) | Self::Mirror(MirrorError::Source(_)) => {
                 "give a folder, or an address such as `https://host/team/app.git` or `git@host:team/app.git`"
             }

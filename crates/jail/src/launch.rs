@@ -47,6 +47,13 @@ pub enum LaunchError {
         #[source]
         source: io::Error,
     },
+    #[error("cannot show a mount of the policy at `{inside}`")]
+    ShowMount {
+        /// Where inside.
+        inside: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("the launcher died before the guest started")]
     LauncherDied,
 }
@@ -122,9 +129,19 @@ pub fn launch(
         .read_to_end(&mut report)
         .map_err(LaunchError::MakeChannels)?;
     if let Some((operation, errno)) = report.first_chunk::<8>().map(parse_report) {
-        return Err(LaunchError::SetUp {
-            operation: describe(&ops, operation),
-            source: io::Error::from_raw_os_error(errno),
+        let source = io::Error::from_raw_os_error(errno);
+        return Err(match ops.get(operation) {
+            Some(Op::Reveal { parts, .. }) => LaunchError::ShowMount {
+                inside: parts
+                    .iter()
+                    .map(|part| format!("/{}", part.to_string_lossy()))
+                    .collect(),
+                source,
+            },
+            _ => LaunchError::SetUp {
+                operation: describe(&ops, operation),
+                source,
+            },
         });
     }
     Ok(launched)
@@ -179,7 +196,6 @@ fn describe(ops: &[Op], number: usize) -> String {
         Some(Op::Open { path, .. }) => format!("open {path:?}"),
         Some(Op::OpenExact { path, .. }) => format!("open {path:?} as it was looked at"),
         Some(Op::Area { path, .. }) => format!("hold {path:?} of the workspace"),
-        Some(Op::Reveal { parts, .. }) => format!("show a mount of the policy at {parts:?}"),
         Some(Op::Attach { path, .. }) => format!("attach a mount at {path:?}"),
         Some(Op::Overlay { path, .. }) => format!("mount the copy-on-write view at {path:?}"),
         Some(Op::Proc { .. }) => "mount a fresh /proc".to_owned(),

@@ -283,7 +283,13 @@ fn mounts_are_there_in_every_execution_and_lead_nowhere_else() -> Result<()> {
         ensure!(kit.sh(&id, &swap)? == "x\n");
         kit.done(&["sandbox", "stop", &id])?;
         let words = ["sandbox", "exec", &id, "--", "true"];
-        kit.fails(4, "show a mount of the policy", &words)?;
+        let place = "cannot show a mount of the policy at `/home/agent/.cache/tool`";
+        kit.fails(4, place, &words)?;
+        kit.fails(
+            4,
+            "such as a link, at or above `/home/agent/.cache/tool`; `ringfence sandbox rollback`",
+            &words,
+        )?;
         kit.done(&["sandbox", "rollback", &id, "good"])?;
         ensure!(kit.sh(&id, "cat ~/.cache/tool/x")? == "x\n");
         let left: Vec<_> = fs::read_dir(&victim)?.collect::<Result<_, _>>()?;
