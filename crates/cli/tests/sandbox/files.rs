@@ -216,6 +216,15 @@ fn areas_hold_in_every_execution_and_fork() -> Result<()> {
             Ok(())
         };
         hold(&id)?;
+        for path in ["src/deep/x.c", "a.txt"] {
+            let words = ["sandbox", "fs", "write", &id, path];
+            let output = kit.call(&words)?;
+            ensure!(
+                output.stderr.contains("the policy holds it read-only"),
+                "{}",
+                output.tail()
+            );
+        }
         expect(kit, &[&id], &[], &[])?;
         kit.sh(&id, "echo x >> src/main.c; echo x > src/n.txt; echo o > out/o; git add -A && git commit -qm inside; ln -s ../../../../etc src/etc; mkdir -p src/Gen; echo x > src/Gen/y.c")?;
         let changed = ["added out/o", "modified src/main.c"];

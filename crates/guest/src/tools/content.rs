@@ -111,7 +111,12 @@ pub fn replaceable(place: &Place) -> Outcome<Option<u32>> {
         AtFlags::empty(),
     )
     .map_err(|errno| {
-        refused("write", &place.path, errno).hint("the file is read-only; change its mode first")
+        refused("write", &place.path, errno).hint(match errno {
+            Errno::ROFS => {
+                "the policy holds it read-only; `ringfence policy explain PATH` names the line"
+            }
+            _ => "the file is read-only; change its mode first",
+        })
     })?;
     Ok(Some(stat.st_mode & 0o7777))
 }
