@@ -10,6 +10,10 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 pub enum GlobError {
     #[error("`{0}` names nothing in a folder")]
     Nothing(String),
+    #[error("`{0}`: nothing can be taken out again with `!`; write patterns that do not match it")]
+    Negated(String),
+    #[error("`{0}` has a name without letters in it, and matches nothing: write one `/`")]
+    Gap(String),
     #[error("`{pattern}` is not a pattern")]
     Parse {
         pattern: String,
@@ -78,6 +82,12 @@ impl Globs {
 
 /// The pattern from the top of the folder.
 fn plain(pattern: &str) -> Result<String, GlobError> {
+    if pattern.starts_with('!') {
+        return Err(GlobError::Negated(pattern.to_owned()));
+    }
+    if pattern.contains("//") {
+        return Err(GlobError::Gap(pattern.to_owned()));
+    }
     let bare = pattern.trim_start_matches("./").trim_end_matches('/');
     if bare.is_empty() || bare.split('/').any(|part| part == "..") {
         return Err(GlobError::Nothing(pattern.to_owned()));
@@ -117,5 +127,15 @@ mod tests {
         assert!(Globs::parse(&["a["]).is_err());
         assert!(Globs::parse(&["../a"]).is_err());
         assert!(Globs::parse(&["/"]).is_err());
+        for gap in ["foo//bar", "//foo", "foo//", "a//**"] {
+            let error = Globs::parse(&[gap]).unwrap_err();
+            assert_eq!(error, GlobError::Gap(gap.to_owned()));
+        }
+        for negated in ["!x", "!/a/b"] {
+            let error = Globs::parse(&[negated]).unwrap_err();
+            assert_eq!(error, GlobError::Negated(negated.to_owned()));
+        }
+        let inner = Globs::parse(&["a!", "[!b]c"]).unwrap();
+        assert!(inner.matches(Path::new("a!")) && inner.matches(Path::new("xc")));
     }
 }
