@@ -255,6 +255,34 @@ fn check_says_what_is_wrong_and_where() -> Result<()> {
         let value = output.json.clone().context("JSON")?;
         expect(&value, "ok", false)?;
         ensure!(value["problems"][0]["column"] == 12, "{value}");
+        // What every run refuses, whatever is on the host.
+        for (host, inside, says) in [
+            ("/", "/data", "the whole host"),
+            ("/proc/1", "/data", "a face of the kernel"),
+            ("/home", "/data", "a whole home directory"),
+            ("/srv/x", "/usr", "something of its own there"),
+            ("/srv/x", "/workspace/x", "something of its own there"),
+        ] {
+            let text = format!("\n[[files.mount]]\nhost = '{host}'\ninside = '{inside}'");
+            let bad = file(fixture, "mount.toml", text)?;
+            let output = env.call(fixture).finish(&["policy", "check", &bad])?;
+            output.exits(1)?;
+            ensure!(
+                output.stderr.contains("mount.toml:2:") && output.stderr.contains(says),
+                "{}",
+                output.stderr
+            );
+        }
+        let text = "[[files.mount]]\nhost = '/srv/nowhere'\ninside = '/data'";
+        let absent = file(fixture, "absent.toml", text)?;
+        ensure!(env.look(fixture, &["policy", "check", &absent])? == "ok\n");
+        let output = env
+            .call(fixture)
+            .finish(&["run", "--policy", "preset:npm", "--", "true"])?;
+        output.exits(2)?;
+        for says in ["`preset:npm`: no such file", "offline, standard, online"] {
+            ensure!(output.stderr.contains(says), "{}", output.stderr);
+        }
         for words in [
             vec!["policy", "check", "/nowhere"],
             vec!["policy", "check"],

@@ -20,7 +20,7 @@ use ringfence_model::policy::glob::Globs;
 
 pub(crate) use areas::Areas;
 pub use error::FilesError;
-pub(crate) use mounts::{check_mounts, held};
+pub(crate) use mounts::{check_mounts, check_places, held};
 
 use crate::workspace::is_hidden;
 

@@ -62,7 +62,7 @@ pub fn of_host(
     typed: Option<&Path>,
     folder: Option<&Path>,
 ) -> Result<Effective, PolicyError> {
-    let loader = load::Loader::new(home, folder);
+    let mut loader = load::Loader::new(home, folder);
     match typed {
         Some(typed) => loader.host(typed),
         None => {
@@ -78,7 +78,10 @@ pub fn of_host(
 
 /// Reads a file as the host's own, whatever it allows, to see whether it can be used.
 pub fn check(home: &Home, file: &Path) -> Result<Effective, PolicyError> {
-    load::Loader::new(home, None).host(file)
+    let mut loader = load::Loader::new(home, None);
+    let policy = loader.host(file)?;
+    loader.check_mounts(&policy.files.mounts)?;
+    Ok(policy)
 }
 
 /// The same of a text that is in no file yet.

@@ -17,6 +17,8 @@ pub enum PolicyError {
         #[source]
         source: io::Error,
     },
+    #[error("cannot read the policy `{}`: no such file", .0.display())]
+    NoFile(PathBuf),
     #[error("the policy `{}` is not a regular file", .0.display())]
     NotAFile(PathBuf),
     #[error("the policy cannot be used:\n{0}")]
@@ -35,10 +37,7 @@ impl PolicyError {
     /// Whose move it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                ErrorKind::NotFound
-            }
-            Self::NoBundle(_) => ErrorKind::NotFound,
+            Self::NoFile(_) | Self::NoBundle(_) => ErrorKind::NotFound,
             Self::Read { .. } | Self::NotAFile(_) | Self::Document(_) | Self::Question { .. } => {
                 ErrorKind::Invalid
             }
@@ -51,6 +50,9 @@ impl PolicyError {
             Self::Document(_) => {
                 Some("`ringfence policy check FILE` reads a file and starts nothing")
             }
+            Self::NoFile(_) => Some(
+                "give the path of a file, or the name of one that is built in: offline, standard, online",
+            ),
             _ => None,
         }
     }

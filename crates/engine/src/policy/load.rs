@@ -12,11 +12,13 @@ use ringfence_model::policy::document::{
 use ringfence_model::policy::narrow::Proposal;
 use ringfence_model::policy::network::{NetworkRule, Origin};
 use ringfence_model::policy::preset::{self, Preset};
-use ringfence_model::policy::{Effective, Line, built_in};
+use ringfence_model::policy::{Effective, Line, Mount, built_in};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::{PROPOSAL, PolicyError};
+use crate::files::check_places;
 use crate::home::Home;
+use crate::keeper::INSIDE;
 use crate::presets;
 
 /// BOUND: how deep files stand on each other, and how many may be read for one policy.
@@ -62,20 +64,37 @@ impl<'a> Loader<'a> {
     }
 
     /// A policy of the host: the path of a file, or the name of one that is built in.
-    pub fn host(mut self, typed: &Path) -> Result<Effective, PolicyError> {
+    pub fn host(&mut self, typed: &Path) -> Result<Effective, PolicyError> {
         if let Some(document) = built_in::document(&typed.to_string_lossy()) {
             let document = self.whole(document, Path::new("/"))?;
             return document.resolve(&mut |line| self.preset(line));
         }
-        let bytes = read(typed, Links::Follow)?.ok_or_else(|| PolicyError::Read {
-            path: typed.to_owned(),
-            source: io::ErrorKind::NotFound.into(),
-        })?;
+        let bytes = read(typed, Links::Follow)?;
+        let bytes = bytes.ok_or_else(|| PolicyError::NoFile(typed.to_owned()))?;
         self.text(&bytes, typed)
     }
 
+    /// Refuses mounts that no run can have, whatever is on the host.
+    pub fn check_mounts(&self, mounts: &[Mount]) -> Result<(), PolicyError> {
+        let mut problems = Vec::new();
+        for mount in mounts {
+            let checked = check_places(mount, self.home, &[], Path::new(INSIDE));
+            if let Err(error) = checked {
+                let line = Line {
+                    text: mount.host.to_string_lossy().into_owned(),
+                    from: mount.from.clone(),
+                };
+                problems.push(self.found(&line, error.to_string()));
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(PolicyError::Document(DocumentError(problems))),
+        }
+    }
+
     /// The same of what stands, or will stand, in a file.
-    pub fn text(mut self, bytes: &[u8], file: &Path) -> Result<Effective, PolicyError> {
+    pub fn text(&mut self, bytes: &[u8], file: &Path) -> Result<Effective, PolicyError> {
         let user = self.user.clone();
         let mut document = self.parse(bytes, &file.to_string_lossy(), user.as_deref())?;
         if document.extends.is_empty() {
@@ -205,8 +224,12 @@ impl<'a> Loader<'a> {
 
     /// Something that is wrong with an item that was read well.
     fn problem(&self, line: &Line, message: String) -> PolicyError {
+        PolicyError::Document(DocumentError(vec![self.found(line, message)]))
+    }
+
+    fn found(&self, line: &Line, message: String) -> Problem {
         let text = self.texts.get(&line.from.file).map_or("", String::as_str);
-        PolicyError::Document(DocumentError(vec![Problem::on(text, line, message)]))
+        Problem::on(text, line, message)
     }
 }
 
