@@ -107,7 +107,8 @@ fn what_a_run_was_denied_is_listed_flagged_and_learned_from() -> Result<()> {
         )?;
         says(env, fixture, &["policy", "check", text(&learned)], 0)?;
         // It is not written over.
-        says(env, fixture, &words, 4)?;
+        let output = says(env, fixture, &words, 2)?;
+        holds(&output.stderr, &["is there already"])?;
         let words = ["policy", "learn", "last", "--include-denied", "--json"];
         let json = says(env, fixture, &words, 0)?.stdout;
         let value: Value = serde_json::from_str(&json)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -167,14 +167,21 @@ fn tell(replayed: &Replay, runs: usize) {
 }
 
 /// A file that is there may be somebody's policy.
-fn write_anew(path: &Path, text: &str) -> Result<(), Error> {
+fn write_anew(path: &Path, text: &str) -> anyhow::Result<()> {
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
-    write().map_err(|source| Error::WriteFile {
-        path: path.to_owned(),
-        source,
+    write().map_err(|source| match source.kind() {
+        ErrorKind::AlreadyExists => anyhow::anyhow!(
+            "`{}` is there already; name another file, or remove it first",
+            path.display()
+        ),
+        _ => Error::WriteFile {
+            path: path.to_owned(),
+            source,
+        }
+        .into(),
     })
 }
