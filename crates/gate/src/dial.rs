@@ -140,7 +140,8 @@ fn is_this_machine(address: IpAddr) -> bool {
         socket.connect((address, 9))?;
         socket.local_addr()
     };
-    source().is_ok_and(|own: SocketAddr| own.ip() == address)
+    // All of `127.0.0.0/8` is here, whatever address is sent from.
+    address.is_loopback() || source().is_ok_and(|own: SocketAddr| own.ip() == address)
 }
 
 async fn connect(address: SocketAddr) -> Result<(TcpStream, IpAddr), DialError> {

@@ -38,7 +38,7 @@ fn world(answer: fn(&Saw) -> Vec<u8>, secret: BoundSecret) -> (Setup, Site, Outs
     let config = outside.config(&["api.test", "b.test"], &["http/1.1"]);
     let site = Site::secure(config, answer);
     let lines = ["api.test", "b.test"].map(|host| format!("{host}:{}/**", site.port));
-    let mut setup = setup(rules(&[&lines[0], &lines[1], "pay.test"]), &world);
+    let mut setup = setup(rules(&[&lines[0], &lines[1]]), &world);
     setup.roots = Some(outside.path().to_owned());
     setup.secrets = vec![secret];
     (setup, site, outside)
@@ -347,7 +347,7 @@ fn a_secret_is_sent_only_to_who_proved_to_be_the_host() {
     let clear = Site::plain(reflect);
     let double = Site::plain(reflect);
     let lines = [stranger.port, clear.port].map(|port| format!("api.test:{port}"));
-    let mut setup = setup(rules(&[&lines[0], &lines[1]]), &world);
+    let mut setup = setup(rules(&[&lines[0], &lines[1], "pay.test"]), &world);
     setup.roots = Some(outside.path().to_owned());
     setup.secrets = vec![bound("*.test", "Authorization: Bearer {}")];
     setup.mocks = vec![Mock {
