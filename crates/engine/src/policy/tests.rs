@@ -133,7 +133,7 @@ fn what_a_file_stands_on_must_be_there_and_end() {
     }
     assert!(matches!(
         bench.host("gone.toml"),
-        Err(PolicyError::Read { .. })
+        Err(PolicyError::NoFile(_))
     ));
     assert!(matches!(bench.host("repo"), Err(PolicyError::NotAFile(_))));
 }
