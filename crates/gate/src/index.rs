@@ -291,7 +291,7 @@ pub(crate) async fn learn(
     let mut learned = Vec::new();
     for named in named {
         let allowed = may_get(flow, &named);
-        if allowed || !may_be_named(&named, index, flow.port) {
+        if allowed || !may_be_named(&named, rule, flow.port) {
             continue;
         }
         let added = NetworkRule {
@@ -301,11 +301,8 @@ pub(crate) async fn learn(
             host: HostPattern::Exact(named.host.clone()),
             ports: vec![named.port],
             path: None,
-            // A network of one's own is reached by rules that name it, not by what an answer says.
-            addresses: match named.host == *index {
-                true => rule.addresses.clone(),
-                false => Vec::new(),
-            },
+            // An index of one's own network may name what is there; one of the open network may not.
+            addresses: rule.addresses.clone(),
             budget: rule.budget.clone(),
             from: Origin {
                 file: format!("named by {index}"),
@@ -333,14 +330,15 @@ fn may_get(flow: &Flow, named: &Named) -> bool {
     matches!(verdict, Verdict::Allow(_))
 }
 
-/// An answer may name hosts of the open network, at the ports where files are, and its own host.
-fn may_be_named(named: &Named, index: &Host, port: u16) -> bool {
-    let public = match named.host {
+/// A rule that names an address reaches it wherever it is; an index may only name what its own rule
+/// would reach, and one at a usual port only usual ports.
+fn may_be_named(named: &Named, rule: &NetworkRule, port: u16) -> bool {
+    let reached = match named.host {
         Host::Name(_) => true,
-        Host::Address(address) => Reach::of(address) == Reach::Public,
+        Host::Address(address) => Reach::of(address) == Reach::Public || rule.names(address),
     };
-    let usual = WEB_PORTS.contains(&named.port) || named.port == port;
-    usual && (public || named.host == *index)
+    let usual = |port: u16| WEB_PORTS.contains(&port);
+    reached && (usual(named.port) || !usual(port))
 }
 
 #[cfg(test)]

@@ -411,7 +411,8 @@ pub(crate) fn loopback_address(address: std::net::Ipv4Addr) -> rustix::io::Resul
             sin_zero: [0; 8],
         };
         // SAFETY: both are the kernel's forms of one address, of the same size.
-        request.ifr_ifru.ifru_addr = unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(inet) };
+        request.ifr_ifru.ifru_addr =
+            unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(inet) };
         set_interface(call, &request)?;
     }
     Ok(())
