@@ -33,7 +33,7 @@ use crate::text::{clean, clean_json};
 /// Run a command in a fresh sandbox on a copy of a folder, and keep a patch of what it changed
 ///
 /// The command sees the folder as it is, uncommitted work included, at `/workspace`. It runs as
-/// user `agent` with an empty home and no network. The real folder does not change.
+/// user `agent` with an empty home and no network but what its policy allows. The real folder does not change.
 ///
 /// `ringfence diff` prints the patch, `git apply` takes it. The exit code is 0 if the command
 /// succeeded and 1 if it did not; `--pass-exit-code` passes the command's own.
