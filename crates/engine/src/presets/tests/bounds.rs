@@ -53,9 +53,9 @@ fn hostile_files_are_refused_by_name() {
 #[test]
 fn nothing_is_taken_from_the_folder() {
     let mut place = Place::empty();
-    let folder = place.path("home/work");
+    let folder = place.path("home/folder");
     place.file(
-        "home/work/pip.conf",
+        "home/folder/pip.conf",
         "[global]\nindex-url = https://evil.example/\n",
     );
     place.set("PIP_CONFIG_FILE", folder.join("pip.conf").to_str().unwrap());
@@ -63,7 +63,7 @@ fn nothing_is_taken_from_the_folder() {
     assert!(place.look_from("pypi", Some(&folder)).is_err());
     // A link that leads there is no better.
     std::os::unix::fs::symlink(folder.join("pip.conf"), place.path("home/.npmrc")).unwrap();
-    place.file("home/work/.npmrc", "registry=https://evil.example/\n");
+    place.file("home/folder/.npmrc", "registry=https://evil.example/\n");
     assert!(place.look_from("npm", Some(&folder)).is_err());
     // Programs neither, however they are named.
     place.client("go", "echo '{\"GOPROXY\":\"https://go.example\"}'");
