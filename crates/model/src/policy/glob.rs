@@ -1,7 +1,7 @@
 //! Patterns of paths, as in a gitignore: one without a slash matches at any depth, case does not
 //! matter, and what a pattern matches goes with all that is below it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
@@ -40,17 +40,15 @@ impl Globs {
                 pattern: pattern.to_owned(),
                 source,
             };
-            // The pattern language itself folds the letters of ASCII only.
+            // Both sides are folded here: the pattern language would fold the letters of ASCII only,
+            // and compile each plain name to an automaton for it.
             let whole = plain(&pattern.to_lowercase())?;
             // `dir/**` is what is in it; the directory itself goes with it.
             for form in [whole.strip_suffix("/**"), Some(&whole)]
                 .into_iter()
                 .flatten()
             {
-                let glob = GlobBuilder::new(form)
-                    .literal_separator(true)
-                    .case_insensitive(true)
-                    .build();
+                let glob = GlobBuilder::new(form).literal_separator(true).build();
                 set.add(glob.map_err(fail)?);
             }
         }
@@ -70,10 +68,12 @@ impl Globs {
         if self.0.is_empty() {
             return false;
         }
-        let folded = path.to_str().map(str::to_lowercase);
+        // A name that is no text has no letters but those of ASCII.
+        let folded = match path.to_str() {
+            Some(text) => PathBuf::from(text.to_lowercase()),
+            None => PathBuf::from(path.as_os_str().to_ascii_lowercase()),
+        };
         folded
-            .as_deref()
-            .map_or(path, Path::new)
             .ancestors()
             .filter(|part| !part.as_os_str().is_empty())
             .any(|part| self.0.is_match(part))
@@ -100,6 +100,8 @@ fn plain(pattern: &str) -> Result<String, GlobError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     #[test]
@@ -124,6 +126,8 @@ mod tests {
         ] {
             assert_eq!(globs.matches(Path::new(path)), expected, "{path}");
         }
+        let odd = std::ffi::OsStr::from_bytes(b"\xff/K.PEM");
+        assert!(globs.matches(Path::new(odd)));
         assert!(Globs::parse(&["a["]).is_err());
         assert!(Globs::parse(&["../a"]).is_err());
         assert!(Globs::parse(&["/"]).is_err());
