@@ -178,6 +178,23 @@ fn cfg_006_the_folders_own_file_cannot_widen() -> Result<()> {
     })
 }
 
+/// A folder that asks for nothing gets nothing, of a double either.
+#[test]
+fn the_folders_own_file_takes_doubles_away() -> Result<()> {
+    let double = Double::start()?;
+    in_each_mode("less", |env, fixture| {
+        env.put(fixture, "ringfence.toml", "[network]\nallow = []")?;
+        let text = format!(
+            "[network]\nallow = ['GET api.example/open/**']\n[network.mock]\n'api.example' = 'http://127.0.0.1:{port}'\n'other.example' = 'http://127.0.0.1:{port}'",
+            port = double.port
+        );
+        let shell = "for url in https://api.example/open/a https://api.example/x https://other.example/; do curl -s -m 5 $url; done; true";
+        let result = run(env, fixture, &text, shell)?;
+        ensure!(!said(&result).contains("you asked"), "{}", said(&result));
+        Ok(())
+    })
+}
+
 /// A gate that is killed takes the network with it, and nothing else.
 #[test]
 fn a_gate_that_dies_is_told_of() -> Result<()> {
@@ -265,6 +282,12 @@ fn rules_change_while_a_sandbox_runs() -> Result<()> {
         let shown = change(&["--revoke", "GET api.example/open/**"])?;
         ensure!(!shown.contains("/open/"), "{shown}");
         ensure!(ask("/open/a")?.contains("denied by ringfence"));
+        // Nothing is left of the double when its rules are gone.
+        change(&["--offline"])?;
+        for path in ["/open/a", "/closed/a"] {
+            ensure!(ask(path).is_err(), "{path} is reached offline");
+        }
+        change(&["--allow", "GET api.example/closed/**"])?;
         // They are there in the next execution as well.
         env.look(fixture, &["sandbox", "stop", id])?;
         ensure!(ask("/open/a")?.contains("denied by ringfence"));
