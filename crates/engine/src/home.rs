@@ -22,6 +22,7 @@
 //! │   ├── home/           empty
 //! │   └── tmp/            empty
 //! ├── layers/<layer>/     sealed: what a sandbox wrote on top of a base or another layer
+//! ├── images/             what images are made of (images.rs)
 //! └── sandboxes/<sandbox>/
 //!     ├── top/            `upper`, which is written (as a layer), and overlayfs's `work`
 //!     ├── lock            held by the keeper for as long as it lives
@@ -56,7 +57,7 @@ const MAX_VERSION_BYTES: usize = 32;
 /// How the name of a bundle ends that is not whole.
 pub(crate) const PARTIAL: &str = ".partial";
 
-const DIRECTORIES: [&str; 9] = [
+const DIRECTORIES: [&str; 10] = [
     "bundles",
     "keys",
     "workspaces",
@@ -66,6 +67,7 @@ const DIRECTORIES: [&str; 9] = [
     "bases",
     "layers",
     "sandboxes",
+    "images",
 ];
 
 /// An opened home: checked, complete, ours.
@@ -266,6 +268,10 @@ impl Home {
 
     pub fn layer(&self, layer: LayerId) -> PathBuf {
         self.layers().join(layer.as_str())
+    }
+
+    pub fn images(&self) -> PathBuf {
+        self.root.join("images")
     }
 
     pub fn sandboxes(&self) -> PathBuf {

@@ -27,6 +27,7 @@ pub mod guard;
 pub mod guest;
 pub mod home;
 pub mod ids;
+pub mod images;
 pub mod journal;
 pub mod keeper;
 pub mod keys;

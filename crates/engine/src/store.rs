@@ -15,6 +15,7 @@
 mod calls;
 mod evictions;
 mod find;
+mod images;
 mod layers;
 mod migrations;
 mod programs;
@@ -39,6 +40,7 @@ use crate::ids::{RunId, SandboxId};
 
 pub use calls::CallRecord;
 pub use evictions::EvictionRecord;
+pub use images::{ImageLayerRecord, ImageRecord};
 pub use layers::{CheckpointRecord, LayerRecord};
 pub use recover::{Orphan, OrphanKind, RecoverError, Recovered, orphans, recover};
 pub(crate) use runs::is_plain_name;

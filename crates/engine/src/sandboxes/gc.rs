@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use ringfence_model::image::Digest;
 use ringfence_model::sandbox::{EndReason, SandboxState};
 
 use super::diff::{self, Want};
@@ -16,6 +17,7 @@ use crate::durable::{self, Existing};
 use crate::error::Error;
 use crate::fail;
 use crate::ids::{BaseId, LayerId, MirrorId, SandboxId};
+use crate::images::Leftover;
 use crate::lock::FileLock;
 use crate::store::{BaseKind, BaseRecord, SandboxRecord, SourceState, StoreError};
 
@@ -45,6 +47,9 @@ pub enum What {
     RemoveUnknown(MirrorId),
     /// A directory that no row knows.
     RemoveStranger(PathBuf),
+    RemoveImage(Digest),
+    /// A layer, a document or half a blob that no image has.
+    RemoveOfImages(Leftover),
 }
 
 impl What {
@@ -60,6 +65,8 @@ impl What {
             Self::RemoveUnknown(id) => format!("remove mirror {id}, which is not known"),
             Self::RemoveMirror(id) => format!("remove mirror {id}"),
             Self::RemoveStranger(path) => format!("remove `{}`", path.display()),
+            Self::RemoveImage(digest) => format!("remove image {digest}"),
+            Self::RemoveOfImages(leftover) => format!("remove `{}`", leftover.path.display()),
         }
     }
 
@@ -71,6 +78,8 @@ impl What {
             Self::RemoveBase(id) | Self::RemoveUnfinished(id) => id.to_string(),
             Self::RemoveMirror(id) | Self::RemoveUnknown(id) => id.to_string(),
             Self::RemoveStranger(path) => path.display().to_string(),
+            Self::RemoveImage(digest) => digest.to_string(),
+            Self::RemoveOfImages(leftover) => leftover.path.display().to_string(),
         }
     }
 
@@ -84,6 +93,8 @@ impl What {
             Self::RemoveBase(_) | Self::RemoveUnfinished(_) => "remove_base",
             Self::RemoveMirror(_) | Self::RemoveUnknown(_) => "remove_mirror",
             Self::RemoveStranger(_) => "remove_directory",
+            Self::RemoveImage(_) => "remove_image",
+            Self::RemoveOfImages(_) => "remove_part_of_images",
         }
     }
 }
@@ -159,6 +170,7 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
             });
         }
     }
+    images(host, &settings, pressure, &mut actions)?;
     for path in strangers(host)? {
         actions.push(Action {
             what: What::RemoveStranger(path),
@@ -200,6 +212,15 @@ fn perform(host: &Host, what: &What) -> Result<Option<PathBuf>, Error> {
         What::RemoveUnknown(id) => crate::mirror::sweep(&host.home, &host.store, *id)?,
         What::RemoveBase(id) => crate::base::forget(&host.home, &host.store, *id)?,
         What::RemoveMirror(id) => crate::mirror::forget(&host.home, &host.store, *id)?,
+        What::RemoveImage(digest) => {
+            crate::images::remove_unused(&host.home, &host.store, *digest)?;
+            for leftover in crate::images::leftovers(&host.home, &host.store)? {
+                crate::images::remove_leftover(&host.home, &host.store, &leftover)?;
+            }
+        }
+        What::RemoveOfImages(leftover) => {
+            crate::images::remove_leftover(&host.home, &host.store, leftover)?;
+        }
         What::RemoveStranger(path) => {
             if let (Some(parent), Some(name)) = (
                 path.parent(),
@@ -352,6 +373,34 @@ fn caches(
                 why,
             });
         }
+    }
+    Ok(())
+}
+
+/// Images that nothing stands on, and what no image has.
+fn images(
+    host: &Host,
+    settings: &GcSettings,
+    pressure: Option<u64>,
+    actions: &mut Vec<Action>,
+) -> Result<(), Error> {
+    for image in host.store.images()? {
+        let idle = age(image.used_us);
+        let crowded = pressure.is_some() && idle >= IN_USE_SECONDS;
+        if (past(idle, settings.cache_age_seconds) || crowded)
+            && host.store.image_uses(image.digest)?.is_empty()
+        {
+            actions.push(Action {
+                what: What::RemoveImage(image.digest),
+                why: format!("nothing stands on it, not used for {}", span(idle)),
+            });
+        }
+    }
+    for leftover in crate::images::leftovers(&host.home, &host.store)? {
+        actions.push(Action {
+            why: leftover.why.to_owned(),
+            what: What::RemoveOfImages(leftover),
+        });
     }
     Ok(())
 }
