@@ -46,4 +46,5 @@ pub mod store;
 pub mod verdicts;
 pub mod verify;
 pub mod watch;
+pub mod web;
 pub mod workspace;
