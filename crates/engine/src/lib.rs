@@ -44,6 +44,7 @@ pub mod sandboxes;
 pub mod secrets;
 pub mod source;
 pub mod store;
+pub mod verdicts;
 pub mod verify;
 pub mod watch;
 pub mod web;

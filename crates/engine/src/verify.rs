@@ -30,7 +30,7 @@ use crate::run::RunResult;
 
 use agree::chain;
 use base::Answer;
-use files::Contents;
+pub use files::Contents;
 
 /// What is to be verified, and by whose keys.
 #[derive(Debug)]
@@ -115,43 +115,41 @@ impl Verdict {
 /// The name of the check whose failure means nothing but that a key is not trusted.
 const SIGNER: &str = "signer";
 
-/// Verifies a bundle. An error means that there is none to be looked at.
-pub fn verify(request: &Request) -> Result<Report, Error> {
-    let directory = files::open(&request.bundle)?;
+/// Reads the files of a bundle, once. The inner error says why this is none.
+pub fn read(bundle: &Path) -> Result<Result<Contents, String>, Error> {
+    let directory = files::open(bundle)?;
     let read = files::read(&directory).map_err(|source| Error::ReadFile {
-        path: request.bundle.clone(),
+        path: bundle.to_owned(),
         source,
     })?;
-    let read = read.and_then(|contents| match is_partial(&request.bundle) {
+    Ok(read.and_then(|contents| match is_partial(bundle) {
         true => Err("this is what a run left that was never packed".to_owned()),
         false => Ok(contents),
-    });
-    let mut found = Found::default();
-    let contents = found.note("files", read, |_| {
-        "the six files and nothing else".to_owned()
-    });
-    if let Some(contents) = &contents {
-        found.look_at(contents, request);
-    } else {
-        for check in CHECKS {
-            found.skip(check, "without its files");
-        }
-    }
-    let failed = |check: &&Check| check.state == State::Failed;
-    let failures: Vec<&Check> = found.checks.iter().filter(failed).collect();
-    let verdict = match &failures[..] {
-        [] => Verdict::Ok,
-        [only] if only.check == SIGNER => Verdict::Untrusted,
-        _ => Verdict::Broken,
-    };
-    Ok(Report {
-        bundle: request.bundle.clone(),
-        verdict,
-        run: found.run,
-        signed_by: found.signed_by,
-        checks: found.checks,
-    })
+    }))
 }
+
+/// Verifies a bundle. An error means that there is none to be looked at.
+pub fn verify(request: &Request) -> Result<Report, Error> {
+    let mut found = Found::default();
+    let contents = found.note("files", read(&request.bundle)?, |_| SIX.to_owned());
+    match &contents {
+        Some(contents) => found.look_at(contents, request),
+        None => CHECKS
+            .iter()
+            .for_each(|check| found.skip(check, "without its files")),
+    }
+    Ok(found.report(request))
+}
+
+/// Verifies what was read.
+pub fn verify_contents(contents: &Contents, request: &Request) -> Report {
+    let mut found = Found::default();
+    found.note("files", Ok(()), |()| SIX.to_owned());
+    found.look_at(contents, request);
+    found.report(request)
+}
+
+const SIX: &str = "the six files and nothing else";
 
 /// Those that need the files.
 const CHECKS: [&str; 8] = [
@@ -178,6 +176,23 @@ struct Found {
 }
 
 impl Found {
+    fn report(self, request: &Request) -> Report {
+        let failed = |check: &&Check| check.state == State::Failed;
+        let failures: Vec<&Check> = self.checks.iter().filter(failed).collect();
+        let verdict = match &failures[..] {
+            [] => Verdict::Ok,
+            [only] if only.check == SIGNER => Verdict::Untrusted,
+            _ => Verdict::Broken,
+        };
+        Report {
+            bundle: request.bundle.clone(),
+            verdict,
+            run: self.run,
+            signed_by: self.signed_by,
+            checks: self.checks,
+        }
+    }
+
     /// Records a check; gives what it found if it is well.
     fn note<T>(
         &mut self,
