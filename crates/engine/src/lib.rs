@@ -45,4 +45,5 @@ pub mod source;
 pub mod store;
 pub mod verify;
 pub mod watch;
+pub mod web;
 pub mod workspace;

@@ -6,6 +6,7 @@ pub mod bundle;
 pub mod bytes;
 pub mod changes;
 pub mod claim;
+pub mod environment;
 pub mod flag;
 pub mod gate;
 pub mod host;
