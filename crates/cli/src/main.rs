@@ -47,6 +47,8 @@ enum Command {
     Gate(commands::keep::Gate),
     #[command(hide = true)]
     Settle(commands::keep::Settle),
+    #[command(hide = true)]
+    Own(commands::keep::Own),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Keep(command) => command.run(),
         Command::Gate(command) => command.run(),
         Command::Settle(command) => command.run(),
+        Command::Own(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => command.run(),
     };

@@ -35,6 +35,7 @@ pub mod learn;
 pub mod lock;
 pub mod mirror;
 pub mod output;
+pub mod ownership;
 pub mod policy;
 pub mod presets;
 pub mod run;
