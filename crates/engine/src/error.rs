@@ -14,6 +14,7 @@ use crate::changes::ChangesError;
 use crate::client::ClientError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
+use crate::environment::EnvironmentError;
 use crate::files::FilesError;
 use crate::gate::GateError;
 use crate::git::GitError;
@@ -88,6 +89,8 @@ pub enum Error {
     Lock(#[from] LockError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
     #[error(transparent)]
     Gate(#[from] GateError),
     #[error(transparent)]
@@ -286,6 +289,7 @@ impl Error {
             Self::KeeperFailed { exit_code, .. } => ErrorKind::of_exit_code(*exit_code),
             Self::Gate(GateError::Secret(_)) | Self::Network(_) => ErrorKind::Invalid,
             Self::Gate(_) => ErrorKind::Unavailable,
+            Self::Environment(error) => error.kind(),
             Self::RuntimeLost { .. }
             | Self::OtherExecution { .. }
             | Self::WorkspaceBroken { .. }
@@ -342,6 +346,7 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Environment(error) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),

@@ -16,6 +16,7 @@ pub mod config;
 pub mod denials;
 pub mod doctor;
 pub mod durable;
+pub mod environment;
 pub mod error;
 pub mod evidence;
 pub mod fail;

@@ -53,10 +53,12 @@ pub struct PolicyArgs {
     /// [default: `policy.toml` in the home of ringfence]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// The image that is `/` inside, such as `python:3.13-slim`, pulled where it is not here yet;
-    /// `host` for the host's own system, whatever the folder proposes
+    /// The image that is `/` inside, whatever a policy says; `host` for none
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
+    /// Let the setup of the environment reach this as well: a rule, or `preset:NAME`
+    #[arg(long, value_name = "RULE")]
+    setup_network: Vec<String>,
 }
 
 impl PolicyArgs {
@@ -69,6 +71,7 @@ impl PolicyArgs {
         hide: Vec<Line>,
     ) -> Result<Asked, Error> {
         let mut host = policy::of_host(home, self.policy.as_deref(), folder)?;
+        policy::allow_setup(home, &mut host, &self.setup_network, folder)?;
         if let Some(image) = &self.image {
             host.environment.image = Some(Line {
                 text: image.clone(),
