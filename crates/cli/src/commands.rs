@@ -7,6 +7,7 @@ pub mod denials;
 pub mod diff;
 pub mod doctor;
 pub mod gc;
+pub mod init;
 pub mod keep;
 pub mod key;
 mod limits;

@@ -19,6 +19,7 @@ use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
+use crate::init::InitError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
 use crate::keys::KeyError;
@@ -76,6 +77,8 @@ pub enum Error {
     Home(#[from] HomeError),
     #[error(transparent)]
     Id(#[from] IdError),
+    #[error(transparent)]
+    Init(#[from] InitError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -299,6 +302,7 @@ impl Error {
                 ErrorKind::Invalid
             }
             Self::Audit(error) => error.kind(),
+            Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
@@ -345,6 +349,7 @@ impl Error {
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
+            Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"

@@ -52,7 +52,7 @@ use crate::workspace::{Folder, Workspace, open_folder};
 
 pub use observed::{Denied, Observations, TestResult, TestSeen, Times};
 pub use request::RunRequest;
-pub(crate) use request::{check_limits, check_variables, environment};
+pub(crate) use request::{PATH, check_limits, check_variables, environment};
 pub(crate) use result::JOURNAL_HEAD;
 pub use result::{OutputResult, RunResult, Seconds, why};
 

@@ -9,6 +9,7 @@ pub mod claim;
 pub mod flag;
 pub mod gate;
 pub mod host;
+pub mod init;
 pub mod journal;
 pub mod limits;
 pub mod needles;

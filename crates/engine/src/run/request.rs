@@ -15,7 +15,7 @@ use crate::files::FileRules;
 use crate::workspace::{Ignored, View};
 
 /// Where programs are looked for inside.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// BOUND: less than this does not hold a shell and the guest.
 pub(crate) const LEAST_MEMORY: u64 = 16 << 20;
