@@ -19,7 +19,7 @@ use std::fs;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-use ringfence_jail::plan::Spec;
+use ringfence_jail::plan::{Root, Runs, Spec};
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{Backend, PATCH};
 use ringfence_model::changes::ChangeSet;
@@ -319,9 +319,13 @@ fn new_run(request: &RunRequest, folder: &Folder) -> NewRun {
 fn spec(workspace: &Workspace, limits: &Limits, gate: Option<&Handover>) -> Spec {
     Spec {
         identity: workspace.identity().clone(),
+        runs: Runs::Agent,
         hostname: HOSTNAME.to_owned(),
+        root: Root::Host,
         workspace: workspace.spec().clone(),
+        overlays: Vec::new(),
         mounts: workspace.mounts().to_vec(),
+        tmpfs: Vec::new(),
         // BOUND: each temporary file system may hold half of the memory that the sandbox has.
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
         gate: gate.map(|handover| handover.spec.clone()),

@@ -13,6 +13,7 @@
 //!  ◀──────────────────── framed protocol on one inherited socket ──────  wardens, execs, files
 //! ```
 
+pub mod accounts;
 pub mod cgroup;
 pub mod execute;
 pub mod facts;

@@ -6,6 +6,7 @@ pub mod bundle;
 pub mod bytes;
 pub mod changes;
 pub mod claim;
+pub mod environment;
 pub mod flag;
 pub mod gate;
 pub mod host;
@@ -20,6 +21,7 @@ pub mod sandbox;
 pub mod strict;
 pub mod text;
 pub mod tools;
+pub mod verdict;
 pub mod wire;
 
 pub use bytes::ByteText;

@@ -107,7 +107,7 @@ pub fn may_show_at(inside: &Path, workspace: &Path) -> bool {
 }
 
 /// The names on the way to a place; refused where the sandbox has something of its own.
-fn parts(inside: &Path, workspace: &str) -> Result<Vec<CString>, PlanError> {
+pub(super) fn parts(inside: &Path, workspace: &str) -> Result<Vec<CString>, PlanError> {
     let occupied = || PlanError::OccupiedMount(inside.to_owned());
     let path = inside.strip_prefix("/").map_err(|_| occupied())?;
     let mut parts = Vec::new();
