@@ -20,6 +20,7 @@ use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
+use crate::init::InitError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
 use crate::keys::KeyError;
@@ -78,6 +79,8 @@ pub enum Error {
     Home(#[from] HomeError),
     #[error(transparent)]
     Id(#[from] IdError),
+    #[error(transparent)]
+    Init(#[from] InitError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -306,6 +309,7 @@ impl Error {
                 ErrorKind::Invalid
             }
             Self::Audit(error) => error.kind(),
+            Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
             Self::Policy(error) => error.kind(),
@@ -355,6 +359,7 @@ impl Error {
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
+            Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
