@@ -1,5 +1,6 @@
 //! One file per command; its doc comment is its help.
 
+pub mod approve;
 pub mod audit;
 pub mod blame;
 pub mod completions;

@@ -24,7 +24,7 @@ pub(crate) mod handle;
 pub(crate) mod hunks;
 mod judge;
 mod measure;
-mod names;
+pub(crate) mod names;
 mod oid;
 mod omissions;
 mod own;

@@ -20,6 +20,7 @@ pub mod sandbox;
 pub mod strict;
 pub mod text;
 pub mod tools;
+pub mod verdict;
 pub mod wire;
 
 pub use bytes::ByteText;
