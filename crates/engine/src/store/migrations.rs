@@ -178,7 +178,7 @@ const MIGRATIONS: &[&str] = &[
         detail     TEXT    NOT NULL,            -- JSON: an object with the rest
         PRIMARY KEY (run, remote, branch)
     ) STRICT, WITHOUT ROWID;
-  ",
+",
     "
     CREATE TABLE environments (
         key        TEXT    NOT NULL PRIMARY KEY,  -- the hash of all that it was made of
