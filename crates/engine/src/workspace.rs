@@ -164,6 +164,7 @@ impl Workspace {
         }
         let spec = WorkspaceSpec {
             lower: vec![mask, folder.path.clone()],
+            below: Vec::new(),
             layer: directory.clone(),
             inside: view
                 .inside
@@ -217,6 +218,7 @@ impl Workspace {
             },
             spec: WorkspaceSpec {
                 lower: Vec::new(),
+                below: Vec::new(),
                 layer: home.workspace(run.id),
                 inside: PathBuf::from("/workspace"),
                 objects: Vec::new(),
@@ -235,7 +237,7 @@ impl Workspace {
 
     /// Puts what a setup made below the folder, whose own files count more.
     pub(crate) fn stand_on(&mut self, setup: Option<PathBuf>) {
-        self.spec.lower.extend(setup.clone());
+        self.spec.below.extend(setup.clone());
         self.setup = setup;
     }
 
