@@ -1,13 +1,16 @@
 //! One file per command; its doc comment is its help.
 
+pub mod approve;
 pub mod audit;
 pub mod blame;
 pub mod completions;
 pub mod denials;
 pub mod diff;
 pub mod doctor;
+pub mod environment;
 pub mod gc;
 pub mod image;
+pub mod init;
 pub mod keep;
 pub mod key;
 mod limits;

@@ -65,7 +65,7 @@ fn what_is_hidden_has_no_other_name_and_no_object() -> Result<()> {
 fn a_stopped_warden_does_not_hold_the_run() -> Result<()> {
     in_each_mode("warden", |env, fixture| {
         let stop = "kill -STOP $PPID 2>/dev/null; echo over";
-        let result = env.run_with(fixture, &["--timeout", "20s"], stop)?;
+        let result = env.run_with(fixture, &["--timeout", "2m"], stop)?;
         expect(&result, "outcome", "exited")?;
         ensure!(said(&result) == "over\n", "{}", said(&result));
         // Neither does one that is stopped again and again by what was left behind.
@@ -89,7 +89,7 @@ fn directories_that_move_under_the_count_do_not_lose_the_run() -> Result<()> {
             for n in range(2000):\n    \
                 open('f%d' % n, 'wb').write(chunk)\n";
         env.put(fixture, "race.py", race)?;
-        let options = ["--disk", "20M", "--timeout", "20s"];
+        let options = ["--disk", "20M", "--timeout", "2m"];
         let result = env.run_with(fixture, &options, "exec python3 race.py")?;
         expect(&result, "outcome", "disk_full")?;
         ensure!(!patch(&result)?.is_empty(), "nothing came out");
@@ -101,7 +101,7 @@ fn directories_that_move_under_the_count_do_not_lose_the_run() -> Result<()> {
 fn processor_time_of_the_dead_counts() -> Result<()> {
     in_each_mode("dead", |env, fixture| {
         let burn = "while :; do timeout 0.05 sh -c 'while :; do :; done'; done";
-        let options = ["--cpu-time", "1s", "--timeout", "30s"];
+        let options = ["--cpu-time", "1s", "--timeout", "2m"];
         let result = env.run_with(fixture, &options, burn)?;
         expect(&result, "outcome", "cpu_limit")
     })
@@ -183,11 +183,11 @@ fn memory_of_a_process_without_its_first_thread_counts() -> Result<()> {
     in_each_mode("threads", |env, fixture| {
         let evade = "import ctypes, threading, time\n\
             def take():\n    \
-                time.sleep(0.2); kept = bytearray(b'x') * (400 << 20); time.sleep(20)\n\
+                time.sleep(0.2); kept = bytearray(b'x') * (400 << 20); time.sleep(1000)\n\
             threading.Thread(target=take).start()\n\
             ctypes.CDLL(None).syscall(60, 0)\n";
         env.put(fixture, "evade.py", evade)?;
-        let options = ["--memory", "100M", "--timeout", "15s"];
+        let options = ["--memory", "100M", "--timeout", "2m"];
         let result = env.run_with(fixture, &options, "exec python3 evade.py")?;
         expect(&result, "outcome", "out_of_memory")
     })
@@ -206,7 +206,7 @@ fn processor_time_of_children_nobody_waits_for_counts() -> Result<()> {
                 try: os.wait()\n    \
                 except ChildProcessError: pass\n";
         env.put(fixture, "burn.py", burn)?;
-        let options = ["--cpu-time", "2s", "--timeout", "30s"];
+        let options = ["--cpu-time", "2s", "--timeout", "2m"];
         let result = env.run_with(fixture, &options, "exec python3 burn.py")?;
         expect(&result, "outcome", "cpu_limit")
     })

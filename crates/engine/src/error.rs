@@ -14,12 +14,14 @@ use crate::changes::ChangesError;
 use crate::client::ClientError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
+use crate::environment::EnvironmentError;
 use crate::files::FilesError;
 use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
 use crate::images::ImageError;
+use crate::init::InitError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
 use crate::keys::KeyError;
@@ -32,6 +34,7 @@ use crate::sandbox::SandboxError;
 use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
 use crate::store::{RecoverError, StoreError};
+use crate::verdicts::VerdictError;
 
 /// Whose move it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,8 @@ pub enum Error {
     #[error(transparent)]
     Id(#[from] IdError),
     #[error(transparent)]
+    Init(#[from] InitError),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -92,6 +97,8 @@ pub enum Error {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    #[error(transparent)]
     Gate(#[from] GateError),
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -99,6 +106,8 @@ pub enum Error {
     Audit(#[from] AuditError),
     #[error(transparent)]
     Blame(#[from] BlameError),
+    #[error(transparent)]
+    Verdict(#[from] VerdictError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -289,6 +298,7 @@ impl Error {
             Self::KeeperFailed { exit_code, .. } => ErrorKind::of_exit_code(*exit_code),
             Self::Gate(GateError::Secret(_)) | Self::Network(_) => ErrorKind::Invalid,
             Self::Gate(_) => ErrorKind::Unavailable,
+            Self::Environment(error) => error.kind(),
             Self::RuntimeLost { .. }
             | Self::OtherExecution { .. }
             | Self::WorkspaceBroken { .. }
@@ -302,7 +312,9 @@ impl Error {
                 ErrorKind::Invalid
             }
             Self::Audit(error) => error.kind(),
+            Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
+            Self::Verdict(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
             Self::Image(error) => error.kind(),
@@ -346,9 +358,12 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Environment(error) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
+            Self::Verdict(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
+            Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
             Self::Image(error) if error.hint().is_some() => error.hint().unwrap_or_default(),
             Self::RuntimeLost { .. } => {

@@ -32,6 +32,7 @@ pub use crate::changes::{Inodes, Usage};
 pub(crate) use attributes::with_file;
 pub use digest::digest;
 pub use error::LayersError;
+pub(crate) use make::whiteout;
 
 use crate::changes::handle::{self, Access};
 use crate::changes::{measure_apart, remove_tree};

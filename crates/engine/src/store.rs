@@ -13,6 +13,7 @@
 //! INVARIANT: a store that is damaged, foreign or newer is never written.
 
 mod calls;
+mod environments;
 mod evictions;
 mod find;
 mod images;
@@ -24,6 +25,7 @@ mod runs;
 mod sandboxes;
 mod sources;
 mod steps;
+mod verdicts;
 
 use std::cell::Cell;
 use std::io;
@@ -39,6 +41,7 @@ use crate::home::Home;
 use crate::ids::{RunId, SandboxId};
 
 pub use calls::CallRecord;
+pub use environments::EnvironmentRecord;
 pub use evictions::EvictionRecord;
 pub use images::{ImageLayerRecord, ImageRecord};
 pub use layers::{CheckpointRecord, LayerRecord};
@@ -50,6 +53,7 @@ pub use sandboxes::{
 };
 pub use sources::{BaseKind, BaseRecord, FinishedBase, MirrorRecord, NewBase, SourceState};
 pub use steps::{StepRecord, StepState};
+pub use verdicts::{Decided, VerdictLine};
 
 /// BOUND: a commit takes milliseconds; who has waited this long is behind something broken.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -182,6 +186,13 @@ pub enum StoreError {
     #[error("cannot look up or note the programs of runs on `{}`", folder.display())]
     Programs {
         folder: PathBuf,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("cannot {what} run `{run}` in the store")]
+    Verdicts {
+        what: &'static str,
+        run: String,
         #[source]
         source: rusqlite::Error,
     },

@@ -1,6 +1,6 @@
 //! The guest and its protocol on the native backend: commands, files, watches, liveness.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 #[path = "shared/again.rs"]
 mod again;
@@ -9,6 +9,8 @@ mod again;
 mod bench;
 #[path = "protocol/hostile.rs"]
 mod hostile;
+#[path = "protocol/image.rs"]
+mod image;
 
 use std::time::Duration;
 
@@ -78,10 +80,16 @@ fn large_output_is_whole() {
     );
 }
 
+/// Waits until so many processes inside are `sleep`: before that they have the name of their shell.
+fn asleep(count: u32) -> String {
+    let names = "cat /proc/[0-9]*/comm 2>/dev/null | grep -cx sleep";
+    format!("until [ $({names}) = {count} ]; do :; done")
+}
+
 #[test]
 fn a_child_that_keeps_the_pipe_does_not_hold_the_exec() {
     let mut bench = Bench::start();
-    let done = bench.run(sh("sleep 1000 & echo started"));
+    let done = bench.run(sh(&format!("sleep 1000 & {}; echo started", asleep(1))));
     assert_eq!(done.exited.code, Some(0));
     assert_eq!(done.stdout, b"started\n");
     assert_eq!(done.exited.leftovers.len(), 1);
@@ -116,8 +124,9 @@ fn leftovers_are_killed_where_that_is_asked() {
 #[test]
 fn daemons_are_found_through_their_warden() {
     let mut bench = Bench::start();
-    let first = bench.run(sh("setsid sh -c 'setsid sleep 1001 &' & wait"));
-    let second = bench.run(sh("setsid sleep 1002 & sleep 0.1"));
+    let first = format!("setsid sh -c 'setsid sleep 1001 &' & {}", asleep(1));
+    let first = bench.run(sh(&first));
+    let second = bench.run(sh(&format!("setsid sleep 1002 & {}", asleep(2))));
     let names = |list: &[ringfence_model::wire::Leftover]| {
         list.iter().map(|l| l.command.to_text()).collect::<Vec<_>>()
     };
@@ -372,9 +381,10 @@ fn changes_in_a_directory_are_noticed() {
 fn the_guest_reaps_orphans() {
     let mut bench = Bench::start();
     bench.run(sh("for i in $(seq 200); do (sleep 0.01 &) ; done"));
-    let seen = bench.run(sh(
-        "sleep 0.3; grep -l '^State:.Z' /proc/[0-9]*/status | wc -l",
-    ));
+    let seen = bench.run(sh("for i in $(seq 600); do
+           dead=$(grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l)
+           [ $dead = 0 ] && break; sleep 0.1
+         done; echo $dead"));
     assert_eq!(String::from_utf8_lossy(&seen.stdout).trim(), "0");
 }
 

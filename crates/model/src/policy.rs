@@ -6,6 +6,7 @@
 pub mod area;
 pub mod built_in;
 pub mod document;
+mod environment;
 pub mod explain;
 pub mod export;
 pub mod glob;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::environment::Environment;
 use crate::gate::{Index, Mock};
 use crate::host::HostPattern;
 use crate::limits::{Limit, Limits};
@@ -32,6 +34,8 @@ pub struct Effective {
     pub secrets: Vec<SecretRule>,
     pub env: Variables,
     pub limits: Bounds,
+    #[serde(default, skip_serializing_if = "Environment::is_empty")]
+    pub environment: Environment,
 }
 
 /// A line of a list, and where it was written.
@@ -137,7 +141,10 @@ impl Effective {
     /// The policy as it may leave the host: without values of variables.
     pub fn published(&self) -> Self {
         let mut own = self.clone();
-        for variable in own.env.set.values_mut() {
+        let environment = &mut own.environment;
+        let variables = own.env.set.values_mut();
+        let variables = variables.chain(environment.env.values_mut());
+        for variable in variables.chain(environment.setup_env.values_mut()) {
             variable.value = None;
         }
         own

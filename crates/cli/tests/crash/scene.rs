@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::support::{Fixture, Mode, Output, Sandboxed};
 
 /// BOUND: the kernel and what goes on in the background need a moment; far more than that.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 /// What is written before the checkpoint `green`: tracked, deleted, new, in the home, in `/tmp`.
 const GREEN: &str = "echo green >> a.txt; rm README.md; mkdir -p sub/deep; echo new > sub/deep/new; \

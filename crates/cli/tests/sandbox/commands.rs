@@ -121,10 +121,10 @@ fn each_limit_has_its_outcome() -> Result<()> {
         let id = kit.create(&["--memory", "64M", "--disk", "20M", "--pids", "40"])?;
         let run = |shell: &str| kit.sh_json(&id, &["--replace"], shell);
         let hits = |result: &Value| result["limit_hits"].to_string();
-        let result = run("head -c 60000000 /dev/zero > big; sleep 20")?;
+        let result = run("head -c 60000000 /dev/zero > big; sleep 1000")?;
         ensure!(text(&result, "outcome") == "disk_full", "{result}");
         kit.done(&["sandbox", "fs", "rm", &id, "big", "--replace"])?;
-        let result = run("i=0; while [ $i -lt 100 ]; do sleep 5 & i=$((i+1)); done; exit 3")?;
+        let result = run("i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done; exit 3")?;
         ensure!(hits(&result).contains("processes"), "{result}");
         // What it left holds all there may be.
         kit.done(&["sandbox", "stop", &id])?;

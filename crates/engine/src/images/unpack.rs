@@ -17,17 +17,17 @@
 //!
 //! INVARIANT: a layer has in it what the list says, and nothing else.
 
+mod error;
 mod names;
 #[cfg(test)]
 pub(super) mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{Read, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 
-use ringfence_model::ByteText;
 use ringfence_model::image::Digest;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags,
@@ -38,7 +38,10 @@ use super::decode::{Bomb, Decoded};
 use super::list::{Listed, ListedKind};
 use super::tar::{Entry, EntryKind, Reader, TarError};
 use super::{Bounds, Note, Noted};
+use error::{failed, make, refused};
 use names::Name;
+
+pub use error::UnpackError;
 
 /// The marker by which an overlay hides what is below a directory.
 const OPAQUE: &str = "user.overlay.opaque";
@@ -80,38 +83,6 @@ pub(super) struct Unpacked {
     pub diff: Digest,
     pub list: BTreeMap<Vec<u8>, Listed>,
     pub notes: Vec<Note>,
-}
-
-/// Why a tar did not become a layer.
-#[derive(Debug, thiserror::Error)]
-pub enum UnpackError {
-    #[error(transparent)]
-    Bomb(#[from] Bomb),
-    #[error("it has more than {0} entries")]
-    Entries(u64),
-    #[error(transparent)]
-    Tar(TarError),
-    #[error("`{path}` is refused: {why}")]
-    Refused { path: ByteText, why: &'static str },
-    #[error("cannot make `{path}`")]
-    Make {
-        path: ByteText,
-        #[source]
-        source: io::Error,
-    },
-}
-
-impl From<TarError> for UnpackError {
-    fn from(error: TarError) -> Self {
-        if let TarError::Read(source) = &error
-            && let Some(bomb) = source
-                .get_ref()
-                .and_then(|inner| inner.downcast_ref::<Bomb>())
-        {
-            return Self::Bomb(*bomb);
-        }
-        Self::Tar(error)
-    }
 }
 
 /// Unpacks into an empty directory of ours.
@@ -619,23 +590,5 @@ fn times(time: Timespec) -> Timestamps {
     Timestamps {
         last_access: time,
         last_modification: time,
-    }
-}
-
-fn refused(path: &[u8], why: &'static str) -> UnpackError {
-    UnpackError::Refused {
-        path: ByteText::from(path),
-        why,
-    }
-}
-
-fn make(path: &[u8], errno: rustix::io::Errno) -> UnpackError {
-    failed(path, errno.into())
-}
-
-fn failed(path: &[u8], source: io::Error) -> UnpackError {
-    UnpackError::Make {
-        path: ByteText::from(path),
-        source,
     }
 }

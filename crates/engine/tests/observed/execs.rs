@@ -165,7 +165,9 @@ fn execs_in_one_process_follow_each_other() {
 #[test]
 fn daemons_and_orphans_keep_their_origin() {
     let mut bench = Bench::start();
-    let (seen, _) = bench.watch("sh -c '(setsid sh -c \"/bin/echo gc\" &)'; sleep 0.3; true");
+    let (seen, _) = bench.watch(
+        "sh -c '(setsid sh -c \"/bin/echo gc; : > over\" &)'; until [ -e over ]; do sleep 0.01; done",
+    );
     let echo = one(&seen, &["/bin/echo", "gc"]);
     let line: Vec<u64> = seen.lineage(echo.exec.exec).map(|r| r.exec.exec).collect();
     assert_eq!(line.last(), Some(&1), "{line:?} of {:#?}", seen.execs);

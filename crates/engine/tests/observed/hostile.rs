@@ -124,14 +124,14 @@ fn a_long_list_of_arguments_is_cut_and_hashed() {
 fn a_replaced_program_does_not_take_the_other_ones_name() {
     let mut bench = Bench::start();
     let (seen, said) = bench.watch(
-        "cp /bin/sleep /tmp/p; sha256sum < /tmp/p; /tmp/p 0.3 & sleep 0.1; cp /bin/true /tmp/q; mv /tmp/q /tmp/p; wait; /tmp/p again; sha256sum < /tmp/p",
+        "cp /bin/sleep /tmp/p; sha256sum < /tmp/p; /tmp/p 1000 & until grep -qx p /proc/$!/comm; do :; done; cp /bin/true /tmp/q; mv /tmp/q /tmp/p; kill $!; wait; /tmp/p again; sha256sum < /tmp/p",
     );
     let hashes: Vec<&str> = said.split("  -\n").collect();
     let hash = |argv: &[&str]| {
         let exec = &one(&seen, argv).exec;
         seen.programs[&exec.program].sha256.clone().unwrap()
     };
-    assert_eq!(hash(&["/tmp/p", "0.3"]), hashes[0]);
+    assert_eq!(hash(&["/tmp/p", "1000"]), hashes[0]);
     assert_eq!(hash(&["/tmp/p", "again"]), hashes[1]);
 }
 

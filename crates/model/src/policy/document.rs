@@ -3,6 +3,7 @@
 //! Nothing is looked up here. An unknown key, a bad value and a character that is not shown as it is
 //! are problems with a line and a caret, and a file with a problem is no policy.
 
+mod environment;
 mod grants;
 mod problem;
 mod reader;
@@ -22,6 +23,7 @@ use crate::gate::Mock;
 use crate::limits::{Limit, QuantityError, parse_duration_seconds, parse_size};
 use reader::{Reader, Value};
 
+pub use environment::EnvironmentText;
 pub use problem::{DocumentError, Problem};
 
 /// BOUND: bytes of a policy file. The longest that people write by hand is a hundredth of it.
@@ -46,6 +48,7 @@ pub struct Document {
     pub pass: Option<Vec<Line>>,
     pub set: BTreeMap<String, Variable>,
     pub limits: Bounds,
+    pub environment: EnvironmentText,
 }
 
 /// An item of `network.allow`.
@@ -116,7 +119,16 @@ impl Document {
 
     fn read<'t>(reader: &mut Reader<'t>, table: &DeTable<'t>, home: Option<&Path>) -> Self {
         let mut document = Self::default();
-        let keys = ["extends", "files", "network", "secrets", "env", "limits"];
+        let keys = [
+            "extends",
+            "files",
+            "network",
+            "secrets",
+            "env",
+            "limits",
+            "environment",
+            "mounts",
+        ];
         for (key, value) in reader.keys(table, &keys) {
             match key {
                 "extends" => document.extends = extends(reader, value),
@@ -124,6 +136,8 @@ impl Document {
                 "network" => document.read_network(reader, value),
                 "secrets" => document.read_secrets(reader, value, home),
                 "env" => document.read_env(reader, value),
+                "environment" => document.read_environment(reader, value),
+                "mounts" => document.read_mounts(reader, value),
                 _ => document.read_limits(reader, value),
             }
         }
@@ -173,27 +187,7 @@ impl Document {
                 self.pass = Some(reader.lines(value, variable_name));
                 continue;
             }
-            let Some(table) = reader.table(value) else {
-                continue;
-            };
-            for (name, value) in table {
-                let named = variable_name(name.get_ref());
-                if reader.keep(name.span(), named).is_none() {
-                    continue;
-                }
-                // Any text: a value may have more than one line.
-                let text = value.get_ref().as_str().filter(|text| !text.contains('\0'));
-                match text {
-                    None => reader.wrong(value.span(), "a string without NUL is meant"),
-                    Some(text) => {
-                        let variable = Variable {
-                            value: Some(text.to_owned()),
-                            from: reader.origin(&name.span()),
-                        };
-                        self.set.insert(name.get_ref().to_string(), variable);
-                    }
-                }
-            }
+            read_variables(reader, value, &mut self.set);
         }
     }
 
@@ -213,6 +207,35 @@ impl Document {
             if let Some(most) = reader.quantity(value, |text| quantity(limit, text)) {
                 let from = reader.origin(&value.span());
                 self.limits.insert(limit, Bound { most, from });
+            }
+        }
+    }
+}
+
+/// A table of variables.
+fn read_variables<'t>(
+    reader: &mut Reader<'t>,
+    value: &Value<'t>,
+    into: &mut BTreeMap<String, Variable>,
+) {
+    let Some(table) = reader.table(value) else {
+        return;
+    };
+    for (name, value) in table {
+        let named = variable_name(name.get_ref());
+        if reader.keep(name.span(), named).is_none() {
+            continue;
+        }
+        // Any text: a value may have more than one line.
+        let text = value.get_ref().as_str().filter(|text| !text.contains('\0'));
+        match text {
+            None => reader.wrong(value.span(), "a string without NUL is meant"),
+            Some(text) => {
+                let variable = Variable {
+                    value: Some(text.to_owned()),
+                    from: reader.origin(&name.span()),
+                };
+                into.insert(name.get_ref().to_string(), variable);
             }
         }
     }

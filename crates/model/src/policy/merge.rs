@@ -7,6 +7,7 @@
 //! | `hide`, `read_only`, `deny` | all of them |
 //! | `write`, `export`, `cache` | the later one, where it says something |
 //! | `allow`, `pass` | all of them; an empty list leaves nothing of what was before |
+//! | `environment` | the later one, key by key, where it says something; rules of its network are added |
 //! | mounts, doubles, secrets, `set`, limits | all; of those with one name the later one |
 
 use super::document::{Document, Grant};
@@ -48,6 +49,7 @@ impl Document {
         out.secrets.extend(self.secrets);
         out.set.extend(self.set);
         out.limits.extend(self.limits);
+        out.environment = self.environment.over(out.environment);
         out
     }
 
@@ -63,6 +65,7 @@ impl Document {
         let mut secrets = self.secrets;
         let mut set = self.set;
         let pass = self.pass.unwrap_or_default();
+        let environment = self.environment.resolve(network.cache, presets)?;
         let mut rules = Vec::new();
         for grant in self.allow.into_iter().flatten() {
             let line = match grant {
@@ -121,11 +124,12 @@ impl Document {
             secrets,
             env: Variables { pass, set },
             limits: self.limits,
+            environment,
         })
     }
 }
 
-fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
+pub(super) fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
     if !list.contains(&item) {
         list.push(item);
     }
@@ -139,7 +143,7 @@ fn add_lines(list: &mut Vec<Line>, more: Vec<Line>) {
     }
 }
 
-fn added<T: PartialEq>(base: Option<Vec<T>>, own: Option<Vec<T>>) -> Option<Vec<T>> {
+pub(super) fn added<T: PartialEq>(base: Option<Vec<T>>, own: Option<Vec<T>>) -> Option<Vec<T>> {
     match (base, own) {
         (base, None) => base,
         (_, Some(own)) if own.is_empty() => Some(own),

@@ -10,7 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::area::Area;
-use super::document::Document;
+use super::document::{Document, EnvironmentText};
 use super::export::covers;
 use super::network::{Effect, NetworkRule, Origin};
 use super::{Bounds, Effective, Line, SecretRule, Variable, bound};
@@ -50,6 +50,7 @@ pub fn narrow(policy: &mut Effective, proposal: Proposal, usual: &Limits) -> Vec
     narrowing.network(&mut document, proposal.allow);
     narrowing.env(&mut document);
     narrowing.limits(document.limits, usual);
+    narrowing.environment(document.environment);
     narrowing.refused
 }
 
@@ -188,6 +189,15 @@ impl Narrowing<'_> {
                     self.refuse(item, &asked.from, "it can only be lower");
                 }
             }
+        }
+    }
+}
+
+impl Narrowing<'_> {
+    /// A setup runs in a sandbox: what it is gives nothing of the host, what it reaches does.
+    fn environment(&mut self, asked: EnvironmentText) {
+        for (item, from) in self.policy.environment.propose(asked) {
+            self.refuse(item, &from, ONLY_HOST);
         }
     }
 }

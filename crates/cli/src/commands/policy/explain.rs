@@ -8,6 +8,7 @@ use clap::Args;
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
 use ringfence_engine::policy::{self, Asked, PolicyError};
+use ringfence_model::environment::Environment;
 use ringfence_model::limits::{HumanBytes, Limit, Limits};
 use ringfence_model::policy::explain::{Explanation, Question, Said};
 use ringfence_model::policy::network::Effect;
@@ -233,6 +234,7 @@ fn tell_whole(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     for (name, variable) in &policy.env.set {
         say("env.set", name, &variable.from.to_string())?;
     }
+    tell_environment(&policy.environment, &mut say)?;
     for (limit, bound) in &policy.limits {
         let key = format!("limits.{}", limit.as_str());
         let most = bound
@@ -242,6 +244,47 @@ fn tell_whole(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     }
     for refused in &found.refused {
         writeln!(out, "# {}", clean(refused))?;
+    }
+    Ok(())
+}
+
+fn tell_environment(
+    environment: &Environment,
+    say: &mut dyn FnMut(&str, &str, &str) -> io::Result<()>,
+) -> io::Result<()> {
+    let one = |key, line: &Option<Line>| line.clone().map(|line| (key, line));
+    let lines = one("environment.image", &environment.image)
+        .into_iter()
+        .chain(one("environment.setup", &environment.setup))
+        .chain(
+            environment
+                .key
+                .iter()
+                .map(|line| ("environment.key", line.clone())),
+        );
+    for (key, line) in lines {
+        say(key, &line.text, &line.from.to_string())?;
+    }
+    if let Some(from) = &environment.root {
+        say("environment.root", "true", &from.to_string())?;
+    }
+    for rule in &environment.network.rules.0 {
+        say(
+            "environment.network",
+            &rule.to_string(),
+            &rule.from.to_string(),
+        )?;
+    }
+    for (name, variable) in &environment.env {
+        say("environment.env", name, &variable.from.to_string())?;
+    }
+    for (kind, switch) in &environment.caches {
+        let item = format!("{} = {}", kind.row().name, switch.on);
+        say("environment.cache", &item, &switch.from.to_string())?;
+    }
+    for area in &environment.tmpfs {
+        let item = format!("{} of {}", area.inside.display(), HumanBytes(area.bytes));
+        say("mounts.tmpfs", &item, &area.from.to_string())?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Tars that are what they should be, and many that are not.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 

@@ -24,11 +24,7 @@ impl Document {
         for (key, value) in reader.keys(table, &["allow", "deny", "cache", "mock"]) {
             match key {
                 "allow" => {
-                    let mut grants = Vec::new();
-                    for item in reader.array(value) {
-                        grants.extend(grant(reader, item));
-                    }
-                    self.allow = Some(grants);
+                    self.allow = Some(read(reader, value));
                 }
                 "deny" => {
                     for item in reader.array(value) {
@@ -77,6 +73,15 @@ impl Document {
             }
         }
     }
+}
+
+/// A list of rules and presets.
+pub(super) fn read<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    for item in reader.array(value) {
+        grants.extend(grant(reader, item));
+    }
+    grants
 }
 
 fn grant<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<Grant> {

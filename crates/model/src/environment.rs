@@ -1,0 +1,255 @@
+//! What a sandbox stands on besides the folder: an image, what a setup made on top of it, caches,
+//! and areas in memory.
+//!
+//! A setup runs once, in a sandbox of its own, and what it made is kept by the hash of all that went
+//! into it. A repository may name everything here but what opens something: the network of a setup
+//! and its being root are the user's to give.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::network::Origin;
+use crate::policy::{Line, Network, SecretRule, Variable};
+
+/// `image = "host"`: the host's own toolchain, whatever a repository names.
+pub const HOST_IMAGE: &str = "host";
+/// The home of the agent inside.
+pub const HOME: &str = "/home/agent";
+
+/// The environment of one sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Line>,
+    /// A line or more of shell. Empty: none, whatever a repository names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<Line>,
+    /// Files of the base whose content decides whether a setup is still good.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key: Vec<Line>,
+    /// The setup is root of its own image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<Origin>,
+    /// What the setup may reach.
+    #[serde(default, skip_serializing_if = "is_closed")]
+    pub network: Network,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretRule>,
+    /// Variables that clients of the setup's presets need, in the setup only.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub setup_env: BTreeMap<String, Variable>,
+    /// Variables of setup and agent. Whatever else sets one of them counts more.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Variable>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub caches: BTreeMap<CacheKind, Switch>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tmpfs: Vec<Scratch>,
+}
+
+/// Something that is on or off, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switch {
+    pub on: bool,
+    pub from: Origin,
+}
+
+/// An area in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scratch {
+    /// Absolute, and none of the sandbox's own places.
+    pub inside: PathBuf,
+    pub bytes: u64,
+    pub from: Origin,
+}
+
+fn is_closed(network: &Network) -> bool {
+    *network == Network::default()
+}
+
+impl Environment {
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The image, where there is one.
+    pub fn image(&self) -> Option<&str> {
+        let image = self.image.as_ref().map(|line| line.text.as_str());
+        image.filter(|image| *image != HOST_IMAGE)
+    }
+
+    /// What the setup runs, where there is one.
+    pub fn setup(&self) -> Option<&str> {
+        let setup = self.setup.as_ref().map(|line| line.text.as_str());
+        setup.filter(|setup| !setup.trim().is_empty())
+    }
+
+    /// The caches that are on.
+    pub fn caches(&self) -> impl Iterator<Item = CacheKind> + '_ {
+        let on = self.caches.iter().filter(|(_, switch)| switch.on);
+        on.map(|(kind, _)| *kind)
+    }
+
+    /// The setup's own policy has this name for the files of the base that decide.
+    pub fn key_paths(&self) -> impl Iterator<Item = &str> {
+        self.key.iter().map(|line| line.text.as_str())
+    }
+}
+
+/// Whose cache a directory of the home is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheKind {
+    Pip,
+    Npm,
+    Cargo,
+    CargoTarget,
+    Go,
+    Uv,
+    Ccache,
+    Sccache,
+}
+
+/// How far what is in a cache can be checked without its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// Archives whose name and checksum the client's own index has beside them.
+    CargoRegistry,
+    /// Files that are named after the hash of their content.
+    Cacache,
+    /// Nothing but its client can tell: what was made by a setup is believed as the setup is.
+    Opaque,
+}
+
+/// One row of the table of caches.
+#[derive(Debug)]
+pub struct Cache {
+    pub kind: CacheKind,
+    /// As it is written in a policy.
+    pub name: &'static str,
+    /// Below the home.
+    pub directory: &'static str,
+    /// Variables that lead its client there; `{}` is the directory.
+    pub variables: &'static [(&'static str, &'static str)],
+    pub checked: Checked,
+}
+
+/// All caches.
+pub const CACHES: [Cache; 8] = [
+    Cache {
+        kind: CacheKind::Pip,
+        name: "pip",
+        directory: ".cache/pip",
+        variables: &[("PIP_CACHE_DIR", "{}")],
+        checked: Checked::Opaque,
+    },
+    Cache {
+        kind: CacheKind::Npm,
+        name: "npm",
+        directory: ".cache/npm",
+        variables: &[("npm_config_cache", "{}")],
+        checked: Checked::Cacache,
+    },
+    Cache {
+        kind: CacheKind::Cargo,
+        name: "cargo",
+        directory: ".cargo/registry",
+        variables: &[],
+        checked: Checked::CargoRegistry,
+    },
+    Cache {
+        kind: CacheKind::CargoTarget,
+        name: "cargo-target",
+        directory: ".cache/cargo-target",
+        variables: &[("CARGO_TARGET_DIR", "{}")],
+        checked: Checked::Opaque,
+    },
+    Cache {
+        kind: CacheKind::Go,
+        name: "go",
+        directory: ".cache/go",
+        variables: &[("GOCACHE", "{}/build"), ("GOMODCACHE", "{}/mod")],
+        checked: Checked::Opaque,
+    },
+    Cache {
+        kind: CacheKind::Uv,
+        name: "uv",
+        directory: ".cache/uv",
+        // The cache is a file system of its own: uv would warn that links do not reach across.
+        variables: &[("UV_CACHE_DIR", "{}"), ("UV_LINK_MODE", "copy")],
+        checked: Checked::Opaque,
+    },
+    Cache {
+        kind: CacheKind::Ccache,
+        name: "ccache",
+        directory: ".cache/ccache",
+        variables: &[("CCACHE_DIR", "{}")],
+        checked: Checked::Opaque,
+    },
+    Cache {
+        kind: CacheKind::Sccache,
+        name: "sccache",
+        directory: ".cache/sccache",
+        variables: &[("SCCACHE_DIR", "{}")],
+        checked: Checked::Opaque,
+    },
+];
+
+impl CacheKind {
+    /// Its row.
+    pub fn row(self) -> &'static Cache {
+        let row = CACHES.iter().find(|row| row.kind == self);
+        row.expect("a test finds each of them")
+    }
+
+    /// The kind of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        let row = CACHES.iter().find(|row| row.name == name);
+        row.map(|row| row.kind)
+    }
+}
+
+impl Cache {
+    /// Where it is inside.
+    pub fn inside(&self) -> PathBuf {
+        PathBuf::from(HOME).join(self.directory)
+    }
+
+    /// The variables that lead its client there.
+    pub fn environment(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        let inside = format!("{HOME}/{}", self.directory);
+        let value = move |text: &str| text.replace("{}", &inside);
+        let variables = self.variables.iter();
+        variables.map(move |(name, text)| (*name, value(text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_one_row_and_a_place_of_its_own() {
+        for row in &CACHES {
+            assert_eq!(row.kind.row().name, row.name);
+            assert_eq!(CacheKind::named(row.name), Some(row.kind));
+            let json = serde_json::to_string(&row.kind).expect("json");
+            assert_eq!(json, format!("\"{}\"", row.name));
+            let others = CACHES.iter().filter(|other| other.kind != row.kind);
+            for other in others {
+                assert!(!other.inside().starts_with(row.inside()), "{}", row.name);
+            }
+        }
+        assert_eq!(CacheKind::named("maven"), None);
+    }
+
+    #[test]
+    fn variables_lead_into_the_home() {
+        let go: Vec<_> = CacheKind::Go.row().environment().collect();
+        assert_eq!(go[0], ("GOCACHE", "/home/agent/.cache/go/build".to_owned()));
+        assert_eq!(go[1].1, "/home/agent/.cache/go/mod");
+    }
+}
