@@ -16,6 +16,7 @@ mod calls;
 mod evictions;
 mod find;
 mod layers;
+mod marks;
 mod migrations;
 mod programs;
 mod recover;
@@ -41,9 +42,12 @@ use crate::ids::{RunId, SandboxId};
 pub use calls::CallRecord;
 pub use evictions::EvictionRecord;
 pub use layers::{CheckpointRecord, LayerRecord};
+pub(crate) use marks::{ARCHIVED, ATTEMPT, KEPT};
 pub use recover::{Orphan, OrphanKind, RecoverError, Recovered, orphans, recover};
 pub(crate) use runs::is_plain_name;
-pub use runs::{Driver, FinishedRun, ListPosition, NewRun, RunFilter, RunRecord, bundle_path};
+pub use runs::{
+    Archived, Driver, FinishedRun, ListPosition, NewRun, RunFilter, RunRecord, bundle_path,
+};
 pub use sandboxes::{
     AutoCheckpoint, Ended, Intent, NewSandbox, Pin, SandboxDetail, SandboxRecord, SealHow,
 };
@@ -189,6 +193,12 @@ pub enum StoreError {
     Verdicts {
         what: &'static str,
         run: String,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("cannot mark run `{run}` in the store")]
+    MarkRun {
+        run: RunId,
         #[source]
         source: rusqlite::Error,
     },
