@@ -1,5 +1,6 @@
 //! One file per command; its doc comment is its help.
 
+pub mod approve;
 pub mod audit;
 pub mod blame;
 pub mod completions;
@@ -8,6 +9,7 @@ pub mod diff;
 pub mod doctor;
 pub mod environment;
 pub mod gc;
+pub mod init;
 pub mod keep;
 pub mod key;
 mod limits;

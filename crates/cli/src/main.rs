@@ -32,9 +32,12 @@ enum Command {
     Audit(commands::audit::Audit),
     Denials(commands::denials::Denials),
     Rm(commands::rm::Rm),
+    Approve(commands::approve::Approve),
+    Reject(commands::approve::Reject),
     Verify(commands::verify::Verify),
     Key(commands::key::Key),
     Policy(commands::policy::Policy),
+    Init(commands::init::Init),
     Sandbox(commands::sandbox::Sandbox),
     Environment(commands::environment::Environment),
     Status(commands::status::Status),
@@ -48,6 +51,8 @@ enum Command {
     Gate(commands::keep::Gate),
     #[command(hide = true)]
     Settle(commands::keep::Settle),
+    #[command(hide = true)]
+    Own(commands::keep::Own),
 }
 
 fn main() -> ExitCode {
@@ -62,9 +67,12 @@ fn main() -> ExitCode {
         Command::Audit(command) => command.run(),
         Command::Denials(command) => command.run(),
         Command::Rm(command) => command.run(),
+        Command::Approve(command) => command.run(),
+        Command::Reject(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Key(command) => command.run(),
         Command::Policy(command) => command.run(),
+        Command::Init(command) => command.run(),
         Command::Sandbox(command) => command.run(),
         Command::Environment(command) => command.run(),
         Command::Status(command) => command.run(),
@@ -73,6 +81,7 @@ fn main() -> ExitCode {
         Command::Keep(command) => command.run(),
         Command::Gate(command) => command.run(),
         Command::Settle(command) => command.run(),
+        Command::Own(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => command.run(),
     };

@@ -20,6 +20,7 @@ use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
+use crate::init::InitError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
 use crate::keys::KeyError;
@@ -32,6 +33,7 @@ use crate::sandbox::SandboxError;
 use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
 use crate::store::{RecoverError, StoreError};
+use crate::verdicts::VerdictError;
 
 /// Whose move it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,8 @@ pub enum Error {
     #[error(transparent)]
     Id(#[from] IdError),
     #[error(transparent)]
+    Init(#[from] InitError),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -99,6 +103,8 @@ pub enum Error {
     Audit(#[from] AuditError),
     #[error(transparent)]
     Blame(#[from] BlameError),
+    #[error(transparent)]
+    Verdict(#[from] VerdictError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -303,7 +309,9 @@ impl Error {
                 ErrorKind::Invalid
             }
             Self::Audit(error) => error.kind(),
+            Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
+            Self::Verdict(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
@@ -349,7 +357,9 @@ impl Error {
             Self::Environment(error) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
+            Self::Verdict(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
+            Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"

@@ -188,6 +188,15 @@ pub fn own_public(home: &Home) -> Result<Option<PublicKey>, KeyError> {
     Ok(read_own(home)?.map(|key| key.public()))
 }
 
+/// The own key and those that were named, with what each is called.
+pub fn all_trusted(home: &Home) -> Result<Vec<(String, PublicKey)>, KeyError> {
+    let own = own_public(home)?;
+    let own = own.map(|key| ("the key of this installation".to_owned(), key));
+    let others = trusted(home)?.into_iter();
+    let others = others.map(|other| (other.name, other.key));
+    Ok(own.into_iter().chain(others).collect())
+}
+
 /// The keys of others, by name.
 pub fn trusted(home: &Home) -> Result<Vec<Trusted>, KeyError> {
     let directory = trusted_directory(home);

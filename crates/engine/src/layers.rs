@@ -31,6 +31,7 @@ use rustix::fs::StatVfsMountFlags;
 pub use crate::changes::{Inodes, Usage};
 pub use digest::digest;
 pub use error::LayersError;
+pub(crate) use make::whiteout;
 
 use crate::changes::handle::{self, Access};
 use crate::changes::{measure_apart, remove_tree};

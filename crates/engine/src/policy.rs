@@ -124,6 +124,14 @@ pub fn check_text(home: &Home, text: &str) -> Result<Effective, PolicyError> {
     load::Loader::new(home, None).text(text.as_bytes(), Path::new("proposal"))
 }
 
+/// The same of a text that is to be in this file.
+pub fn check_as(home: &Home, text: &str, file: &Path) -> Result<Effective, PolicyError> {
+    let mut loader = load::Loader::new(home, None);
+    let policy = loader.text(text.as_bytes(), file)?;
+    loader.check_mounts(&policy.files.mounts)?;
+    Ok(policy)
+}
+
 impl Asked {
     /// A policy with nothing in it, within these bounds.
     pub fn nothing(usual: Limits) -> Self {

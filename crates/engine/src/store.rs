@@ -24,6 +24,7 @@ mod runs;
 mod sandboxes;
 mod sources;
 mod steps;
+mod verdicts;
 
 use std::cell::Cell;
 use std::io;
@@ -50,6 +51,7 @@ pub use sandboxes::{
 };
 pub use sources::{BaseKind, BaseRecord, FinishedBase, MirrorRecord, NewBase, SourceState};
 pub use steps::{StepRecord, StepState};
+pub use verdicts::{Decided, VerdictLine};
 
 /// BOUND: a commit takes milliseconds; who has waited this long is behind something broken.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -182,6 +184,13 @@ pub enum StoreError {
     #[error("cannot look up or note the programs of runs on `{}`", folder.display())]
     Programs {
         folder: PathBuf,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("cannot {what} run `{run}` in the store")]
+    Verdicts {
+        what: &'static str,
+        run: String,
         #[source]
         source: rusqlite::Error,
     },

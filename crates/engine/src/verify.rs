@@ -9,9 +9,7 @@
 
 mod agree;
 mod base;
-mod content;
 mod files;
-mod patch;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -27,12 +25,12 @@ use crate::bundle;
 use crate::error::Error;
 use crate::home::PARTIAL;
 use crate::keys::PublicKey;
+use crate::patch::Patch;
 use crate::run::RunResult;
 
 use agree::chain;
-use base::{Answer, Patched};
-use files::Contents;
-use patch::FilePatch;
+use base::Answer;
+pub use files::Contents;
 
 /// What is to be verified, and by whose keys.
 #[derive(Debug)]
@@ -117,43 +115,41 @@ impl Verdict {
 /// The name of the check whose failure means nothing but that a key is not trusted.
 const SIGNER: &str = "signer";
 
-/// Verifies a bundle. An error means that there is none to be looked at.
-pub fn verify(request: &Request) -> Result<Report, Error> {
-    let directory = files::open(&request.bundle)?;
+/// Reads the files of a bundle, once. The inner error says why this is none.
+pub fn read(bundle: &Path) -> Result<Result<Contents, String>, Error> {
+    let directory = files::open(bundle)?;
     let read = files::read(&directory).map_err(|source| Error::ReadFile {
-        path: request.bundle.clone(),
+        path: bundle.to_owned(),
         source,
     })?;
-    let read = read.and_then(|contents| match is_partial(&request.bundle) {
+    Ok(read.and_then(|contents| match is_partial(bundle) {
         true => Err("this is what a run left that was never packed".to_owned()),
         false => Ok(contents),
-    });
-    let mut found = Found::default();
-    let contents = found.note("files", read, |_| {
-        "the six files and nothing else".to_owned()
-    });
-    if let Some(contents) = &contents {
-        found.look_at(contents, request);
-    } else {
-        for check in CHECKS {
-            found.skip(check, "without its files");
-        }
-    }
-    let failed = |check: &&Check| check.state == State::Failed;
-    let failures: Vec<&Check> = found.checks.iter().filter(failed).collect();
-    let verdict = match &failures[..] {
-        [] => Verdict::Ok,
-        [only] if only.check == SIGNER => Verdict::Untrusted,
-        _ => Verdict::Broken,
-    };
-    Ok(Report {
-        bundle: request.bundle.clone(),
-        verdict,
-        run: found.run,
-        signed_by: found.signed_by,
-        checks: found.checks,
-    })
+    }))
 }
+
+/// Verifies a bundle. An error means that there is none to be looked at.
+pub fn verify(request: &Request) -> Result<Report, Error> {
+    let mut found = Found::default();
+    let contents = found.note("files", read(&request.bundle)?, |_| SIX.to_owned());
+    match &contents {
+        Some(contents) => found.look_at(contents, request),
+        None => CHECKS
+            .iter()
+            .for_each(|check| found.skip(check, "without its files")),
+    }
+    Ok(found.report(request))
+}
+
+/// Verifies what was read.
+pub fn verify_contents(contents: &Contents, request: &Request) -> Report {
+    let mut found = Found::default();
+    found.note("files", Ok(()), |()| SIX.to_owned());
+    found.look_at(contents, request);
+    found.report(request)
+}
+
+const SIX: &str = "the six files and nothing else";
 
 /// Those that need the files.
 const CHECKS: [&str; 8] = [
@@ -180,6 +176,23 @@ struct Found {
 }
 
 impl Found {
+    fn report(self, request: &Request) -> Report {
+        let failed = |check: &&Check| check.state == State::Failed;
+        let failures: Vec<&Check> = self.checks.iter().filter(failed).collect();
+        let verdict = match &failures[..] {
+            [] => Verdict::Ok,
+            [only] if only.check == SIGNER => Verdict::Untrusted,
+            _ => Verdict::Broken,
+        };
+        Report {
+            bundle: request.bundle.clone(),
+            verdict,
+            run: self.run,
+            signed_by: self.signed_by,
+            checks: self.checks,
+        }
+    }
+
     /// Records a check; gives what it found if it is well.
     fn note<T>(
         &mut self,
@@ -230,9 +243,9 @@ impl Found {
             format!("the chain holds over {} lines, head {head}", lines.len())
         });
         let result = self.result(&manifest, contents, lines.as_deref());
-        let files = self.patch(contents, result.as_ref());
+        let patch = self.patch(contents, result.as_ref());
         self.signature(&manifest, contents, result.as_ref(), request);
-        self.base(&manifest, files.as_deref(), result.as_ref(), request);
+        self.base(&manifest, patch.as_ref(), result.as_ref(), request);
     }
 
     fn result(
@@ -257,39 +270,36 @@ impl Found {
     fn patch<'a>(
         &mut self,
         contents: &'a Contents,
-        result: Option<&RunResult>,
-    ) -> Option<Vec<FilePatch<'a>>> {
-        let parsed = patch::parse(contents.of(PATCH))
-            .map_err(|error| format!("line {} is not one of a patch of ours", error.line));
+        result: Option<&'a RunResult>,
+    ) -> Option<Patch<'a>> {
         let Some(result) = result else {
-            match parsed {
-                Ok(_) => self.skip("patch", "without a result"),
-                Err(why) => drop(self.note::<()>("patch", Err(why), |()| String::new())),
-            }
+            self.skip("patch", "without a result");
             return None;
         };
-        let checked = parsed.and_then(|files| {
-            let counted = content::compare(&files, &result.changes)?;
-            let lines = (counted.insertions, counted.deletions);
-            if lines != (result.insertions, result.deletions) {
-                return Err("the result counts other lines".to_owned());
+        let read = Patch::read(contents.of(PATCH), &result.changes).and_then(|patch| {
+            for entry in patch
+                .entries
+                .iter()
+                .filter(|entry| entry.is_self_contained())
+            {
+                entry.content(None)?;
             }
-            for (file, change) in files.iter().zip(&result.changes) {
-                let side = change.new.as_ref().or(change.old.as_ref());
-                let hash = base::hash_of(side.map_or("", |side| &side.oid));
-                if content::is_self_contained(file) {
-                    content::check(file, change, None, hash)?;
-                }
-            }
-            Ok(files)
+            Ok(patch)
         });
-        self.note("patch", checked, |files| {
-            let changes = if files.len() == 1 {
+        let checked = read.map_err(|error| error.to_string()).and_then(|patch| {
+            let lines = (patch.insertions, patch.deletions);
+            match lines == (result.insertions, result.deletions) {
+                true => Ok(patch),
+                false => Err("the result counts other lines".to_owned()),
+            }
+        });
+        self.note("patch", checked, |patch| {
+            let changes = if patch.entries.len() == 1 {
                 "change"
             } else {
                 "changes"
             };
-            format!("{} {changes}, as the result says", files.len())
+            format!("{} {changes}, as the result says", patch.entries.len())
         })
     }
 
@@ -326,11 +336,11 @@ impl Found {
     fn base(
         &mut self,
         manifest: &Manifest,
-        files: Option<&[FilePatch<'_>]>,
+        patch: Option<&Patch<'_>>,
         result: Option<&RunResult>,
         request: &Request,
     ) {
-        let (Some(files), Some(result)) = (files, result) else {
+        let (Some(patch), Some(result)) = (patch, result) else {
             self.skip("base", "without a patch and a result that hold");
             return;
         };
@@ -347,11 +357,7 @@ impl Found {
             self.skip("base", "base not here: `--base` says where it is");
             return;
         };
-        let patched = Patched {
-            files,
-            changes: &result.changes,
-        };
-        match base::check(manifest, &patched, &at) {
+        match base::check(manifest, patch, &at) {
             Answer::Holds(detail) => drop(self.note("base", Ok(()), |()| detail)),
             Answer::Fails(why) => drop(self.note::<()>("base", Err(why), |()| String::new())),
             // Who names a base wants it checked.

@@ -20,16 +20,16 @@ use crate::sandbox::EndReason;
 /// The hash that the first line names as its predecessor.
 pub const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// One line.
+/// One line of a journal of runs, or of another chain of facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Line {
+pub struct Line<E = Event> {
     pub sequence: u64,
     /// Microseconds since the epoch, by the host's clock.
     pub time_us: i64,
     /// SHA-256 (hex) of the line before, without its newline.
     pub previous: String,
-    pub event: Event,
+    pub event: E,
 }
 
 /// What can happen. Later versions add to it and never change what is there.

@@ -10,6 +10,7 @@ pub mod environment;
 pub mod flag;
 pub mod gate;
 pub mod host;
+pub mod init;
 pub mod journal;
 pub mod limits;
 pub mod needles;
@@ -20,6 +21,7 @@ pub mod sandbox;
 pub mod strict;
 pub mod text;
 pub mod tools;
+pub mod verdict;
 pub mod wire;
 
 pub use bytes::ByteText;

@@ -42,7 +42,7 @@ pub fn measure(place: &Place, table: &mut Table) -> Result<()> {
     compare(table, "the newest 20", list(&few, all)?, list(&many, all)?)?;
     let running = RunFilter {
         status: Some(RunStatus::Running),
-        after: None,
+        ..RunFilter::default()
     };
     let (of_few, of_many) = (list(&few, running)?, list(&many, running)?);
     compare(table, "those that run", of_few, of_many)?;

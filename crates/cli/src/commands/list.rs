@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_engine::store::{RunFilter, RunRecord};
+use ringfence_engine::home::Home;
+use ringfence_engine::store::{Decided, RunFilter, RunRecord, Store};
+use ringfence_engine::verdicts::{self, Standing};
 use ringfence_model::ByteText;
 use serde_json::json;
 
@@ -18,6 +20,15 @@ pub struct List {
     /// How many at most
     #[arg(short = 'n', long, default_value_t = 20, value_name = "N")]
     limit: usize,
+    /// Only those that changed something and wait for a verdict
+    #[arg(long, conflicts_with_all = ["approved", "rejected"])]
+    held: bool,
+    /// Only those that were approved
+    #[arg(long, conflicts_with = "rejected")]
+    approved: bool,
+    /// Only those that were rejected
+    #[arg(long)]
+    rejected: bool,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -25,28 +36,44 @@ pub struct List {
 
 impl List {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let (_, store) = open()?;
-        let mut runs = store.runs(RunFilter::default(), self.limit.saturating_add(1))?;
+        let (home, store) = open()?;
+        let decided = match (self.held, self.approved, self.rejected) {
+            (true, ..) => Some(Decided::Held),
+            (_, true, _) => Some(Decided::Approved),
+            (_, _, true) => Some(Decided::Rejected),
+            _ => None,
+        };
+        let filter = RunFilter {
+            decided,
+            ..RunFilter::default()
+        };
+        let mut runs = store.runs(filter, self.limit.saturating_add(1))?;
         let more = runs.len() > self.limit;
         runs.truncate(self.limit);
         let mut out = std::io::stdout().lock();
         if self.json {
             for run in &runs {
-                writeln!(out, "{}", clean_json(&serde_json::to_string(&row(run))?))?;
+                let mut row = row(run);
+                row["review"] = review_json(&home, &store, run);
+                writeln!(out, "{}", clean_json(&serde_json::to_string(&row)?))?;
             }
             return Ok(ExitCode::SUCCESS);
         }
         if runs.is_empty() {
-            writeln!(out, "no runs yet")?;
+            let none = match decided {
+                None => "no runs yet",
+                Some(_) => "no such runs",
+            };
+            writeln!(out, "{none}")?;
             return Ok(ExitCode::SUCCESS);
         }
-        // What stands before the command takes 58 columns.
+        // What stands before the command takes 69 columns.
         let width = window_size().map_or(120, |size| usize::from(size.columns));
-        let room = width.saturating_sub(58).max(12);
+        let room = width.saturating_sub(69).max(12);
         writeln!(
             out,
-            "{:<12}  {:<19}  {:<10}  {:>7}  COMMAND",
-            "RUN", "CREATED (UTC)", "STATUS", "CHANGED"
+            "{:<12}  {:<19}  {:<10}  {:<9}  {:>7}  COMMAND",
+            "RUN", "CREATED (UTC)", "STATUS", "REVIEW", "CHANGED"
         )?;
         for run in &runs {
             let changed = run
@@ -60,16 +87,48 @@ impl List {
             let command = shorten(&command(run), room.saturating_sub(named.chars().count()));
             writeln!(
                 out,
-                "{:<12}  {:<19}  {:<10}  {changed:>7}  {named}{command}",
+                "{:<12}  {:<19}  {:<10}  {:<9}  {changed:>7}  {named}{command}",
                 run.id,
                 time(run.created_us),
-                run.status.as_str()
+                run.status.as_str(),
+                review(&home, &store, run),
             )?;
+            if decided == Some(Decided::Held) {
+                for hold in verdicts::holds(run) {
+                    writeln!(out, "{:<12}  held: {}", "", clean(&hold.to_string()))?;
+                }
+            }
         }
         if more {
             writeln!(out, "… and more; `ringfence list -n 100` shows them")?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Where a run stands, in a word.
+fn review(home: &Home, store: &Store, run: &RunRecord) -> &'static str {
+    if run.bundle.is_none() {
+        return "-";
+    }
+    match verdicts::standing(store, home, run) {
+        Ok(Standing::Held(_)) if run.changed_files == Some(0) => "-",
+        Ok(standing) => standing.as_str(),
+        // Its own command says why.
+        Err(_) => "unknown",
+    }
+}
+
+/// The same, with all that is known of it.
+pub fn review_json(home: &Home, store: &Store, run: &RunRecord) -> serde_json::Value {
+    let state = review(home, store, run);
+    match verdicts::standing(store, home, run) {
+        Ok(Standing::Held(holds)) if state == "held" => json!({"state": state, "held": holds}),
+        Ok(
+            Standing::Approved(verdict) | Standing::Rejected(verdict) | Standing::Changed(verdict),
+        ) => json!({"state": state, "verdict": verdict}),
+        _ if state == "unknown" => json!({"state": state}),
+        _ => serde_json::Value::Null,
     }
 }
 

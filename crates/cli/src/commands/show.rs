@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_engine::archive;
+use ringfence_engine::verdicts::{self, Standing};
 use ringfence_model::outcome::RunStatus;
 
+use super::approve::words;
 use super::{list, open};
 use crate::text::{clean, clean_json, time};
 
@@ -27,10 +29,11 @@ impl Show {
         let run = store.find(&self.run)?;
         let mut out = std::io::stdout().lock();
         if self.json {
-            let value = match archive::result(&home, run.id)? {
+            let mut value = match archive::result(&home, run.id)? {
                 Some(result) => serde_json::to_value(result)?,
                 None => list::row(&run),
             };
+            value["review"] = list::review_json(&home, &store, &run);
             writeln!(out, "{}", clean_json(&serde_json::to_string(&value)?))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -55,6 +58,24 @@ impl Show {
                         run.id
                     )?;
                 }
+            }
+        }
+        if run.bundle.is_some() {
+            writeln!(out, "\n## Review\n")?;
+            match verdicts::standing(&store, &home, &run)? {
+                Standing::Held(holds) => {
+                    for hold in holds {
+                        writeln!(out, "- held: {}", clean(&hold.to_string()))?;
+                    }
+                }
+                Standing::Changed(_) => writeln!(
+                    out,
+                    "- the bundle is not the one that was approved: it cannot be applied"
+                )?,
+                Standing::Approved(_) | Standing::Rejected(_) => {}
+            }
+            for verdict in verdicts::history(&home, &store, run.id.as_str())? {
+                writeln!(out, "- {} UTC: {}", time(verdict.at_us), words(&verdict))?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -31,7 +31,7 @@ impl Status {
         let running = host.store.runs(
             RunFilter {
                 status: Some(RunStatus::Running),
-                after: None,
+                ..RunFilter::default()
             },
             RUNS,
         )?;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
-use ringfence_engine::keys::{self, PublicKey};
+use ringfence_engine::keys;
 use ringfence_engine::store::StoreError;
 use ringfence_engine::verify::{Report, Request, Verdict, verify};
 use ringfence_model::outcome::RunStatus;
@@ -48,7 +48,10 @@ impl Verify {
                 let name = format!("the key in {}", path.display());
                 vec![(name, keys::read_public(path).map_err(Error::Key)?)]
             }
-            None => trusted(home.as_ref())?,
+            None => match &home {
+                Some(home) => keys::all_trusted(home).map_err(Error::Key)?,
+                None => Vec::new(),
+            },
         };
         let report = verify(&Request {
             bundle,
@@ -90,20 +93,6 @@ impl Verify {
         }
         Ok((bundle, Some(home)))
     }
-}
-
-/// The own key, and those that were named.
-fn trusted(home: Option<&Home>) -> Result<Vec<(String, PublicKey)>, Error> {
-    let Some(home) = home else {
-        return Ok(Vec::new());
-    };
-    let own = keys::own_public(home)?;
-    let own = own.map(|key| ("the key of this installation".to_owned(), key));
-    let others = keys::trusted(home)?.into_iter();
-    Ok(own
-        .into_iter()
-        .chain(others.map(|other| (other.name, other.key)))
-        .collect())
 }
 
 fn tell(report: &Report, out: &mut impl std::io::Write) -> std::io::Result<()> {

@@ -5,10 +5,10 @@
 
 /// BOUND: a path must be one that `git apply` can open in one go (PATH_MAX is 4096), with some
 /// room for the folder's own path before it.
-pub(super) const PATH_BYTES: usize = 3800;
+pub(crate) const PATH_BYTES: usize = 3800;
 
 /// True for one component of a path that git takes for its own directory.
-pub(super) fn is_dot_git(component: &[u8]) -> bool {
+pub(crate) fn is_dot_git(component: &[u8]) -> bool {
     component.split(|&byte| byte == b'\\').any(|part| {
         let short = without_ntfs_tail(part);
         short.eq_ignore_ascii_case(b".git") || short.eq_ignore_ascii_case(b"git~1")
@@ -16,7 +16,7 @@ pub(super) fn is_dot_git(component: &[u8]) -> bool {
 }
 
 /// True for a link that git refuses: one that it would read its submodules from.
-pub(super) fn is_dot_gitmodules(component: &[u8]) -> bool {
+pub(crate) fn is_dot_gitmodules(component: &[u8]) -> bool {
     let short = without_ntfs_tail(component).to_ascii_lowercase();
     let is_short_name = match short.split_last_chunk::<2>() {
         Some((stem, [b'~', b'1'..=b'9'])) => stem == b"gitmod" || is_hashed_short_name(stem),
@@ -57,7 +57,7 @@ fn without_hfs_ignored(component: &[u8]) -> Vec<u8> {
 }
 
 /// The last component of a path.
-pub(super) fn last(path: &[u8]) -> &[u8] {
+pub(crate) fn last(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 

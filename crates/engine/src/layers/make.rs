@@ -148,7 +148,7 @@ impl Maker {
 }
 
 /// Says that a name is not there.
-fn whiteout(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+pub(crate) fn whiteout(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let kind = FileType::CharacterDevice;
     Ok(rustix::fs::mknodat(dir, name, kind, Mode::empty(), 0)?)
 }

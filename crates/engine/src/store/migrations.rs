@@ -158,6 +158,28 @@ const MIGRATIONS: &[&str] = &[
     CREATE INDEX programs_by_use ON programs (used_us);
 ",
     "
+    CREATE TABLE verdicts (
+        sequence INTEGER NOT NULL PRIMARY KEY,  -- the line of the log
+        run      TEXT    NOT NULL,              -- may be gone; verdicts stay
+        decision TEXT    NOT NULL,
+        head     TEXT    NOT NULL,              -- hash of that line
+        length   INTEGER NOT NULL,              -- of the log, with that line
+        verdict  TEXT    NOT NULL               -- JSON: all of it
+    ) STRICT;
+    CREATE INDEX verdicts_by_run ON verdicts (run, sequence);
+
+    CREATE TABLE pull_requests (
+        run        TEXT    NOT NULL,
+        remote     TEXT    NOT NULL,            -- a URL without credentials
+        branch     TEXT    NOT NULL,
+        state      TEXT    NOT NULL,            -- pushing, pushed, open
+        commit_id  TEXT    NOT NULL,
+        updated_us INTEGER NOT NULL,
+        detail     TEXT    NOT NULL,            -- JSON: an object with the rest
+        PRIMARY KEY (run, remote, branch)
+    ) STRICT, WITHOUT ROWID;
+",
+    "
     CREATE TABLE environments (
         key        TEXT    NOT NULL PRIMARY KEY,  -- the hash of all that it was made of
         scope      TEXT    NOT NULL,              -- whose folder

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_model::ByteText;
 use ringfence_model::outcome::{Outcome, RunStatus};
+use ringfence_model::verdict::Decision;
 use rusqlite::types::Type;
 use rusqlite::{ErrorCode, OptionalExtension, Row, params};
 use serde::Deserialize;
@@ -13,7 +14,7 @@ use serde::de::IntoDeserializer;
 use serde::de::value::StrDeserializer;
 use serde_json::{Map, Value};
 
-use super::{Store, StoreError};
+use super::{Decided, Store, StoreError};
 use crate::ids::RunId;
 use crate::lock::RunLock;
 
@@ -151,6 +152,8 @@ impl RunRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter {
     pub status: Option<RunStatus>,
+    /// Only those of which this was decided.
+    pub decided: Option<Decided>,
     /// Only what comes after this one in the list.
     pub after: Option<ListPosition>,
 }
@@ -181,6 +184,18 @@ pub(super) const LIST: &str =
     select_runs!("WHERE (created_us, id) < (?1, ?2) ORDER BY created_us DESC, id DESC LIMIT ?3");
 pub(super) const LIST_STATUS: &str = select_runs!(
     "WHERE status = ?4 AND (created_us, id) < (?1, ?2)
+     ORDER BY created_us DESC, id DESC LIMIT ?3"
+);
+pub(super) const LIST_HELD: &str = select_runs!(
+    "WHERE bundle IS NOT NULL AND changed_files > 0
+       AND NOT EXISTS (SELECT 1 FROM verdicts WHERE verdicts.run = runs.id)
+       AND (created_us, id) < (?1, ?2)
+     ORDER BY created_us DESC, id DESC LIMIT ?3"
+);
+pub(super) const LIST_DECIDED: &str = select_runs!(
+    "WHERE (SELECT decision FROM verdicts WHERE verdicts.run = runs.id
+            ORDER BY sequence DESC LIMIT 1) = ?4
+       AND (created_us, id) < (?1, ?2)
      ORDER BY created_us DESC, id DESC LIMIT ?3"
 );
 
@@ -295,16 +310,20 @@ impl Store {
         };
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let read = || -> Result<Vec<RunRecord>, rusqlite::Error> {
-            match filter.status {
-                None => self
-                    .connection
-                    .prepare_cached(LIST)?
+            let (sql, word) = match (filter.decided, filter.status) {
+                (Some(Decided::Held), _) => (LIST_HELD, None),
+                (Some(Decided::Approved), _) => (LIST_DECIDED, Some(Decision::Approved.as_str())),
+                (Some(Decided::Rejected), _) => (LIST_DECIDED, Some(Decision::Rejected.as_str())),
+                (None, None) => (LIST, None),
+                (None, Some(status)) => (LIST_STATUS, Some(status.as_str())),
+            };
+            let mut select = self.connection.prepare_cached(sql)?;
+            match word {
+                None => select
                     .query_map(params![created_us, id, limit], decode)?
                     .collect(),
-                Some(status) => self
-                    .connection
-                    .prepare_cached(LIST_STATUS)?
-                    .query_map(params![created_us, id, limit, status.as_str()], decode)?
+                Some(word) => select
+                    .query_map(params![created_us, id, limit, word], decode)?
                     .collect(),
             }
         };

@@ -311,7 +311,7 @@ fn lists_are_paged_newest_first() {
     store.mark_lost(all[1].id).unwrap();
     let lost = RunFilter {
         status: Some(RunStatus::Lost),
-        after: None,
+        ..RunFilter::default()
     };
     assert_eq!(ids(&store.runs(lost, 10).unwrap()), [all[1].id.as_str()]);
     assert!(store.runs(lost, 0).unwrap().is_empty());

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use ringfence_model::ByteText;
-use ringfence_model::bundle::{ATTESTATION, FILES, MANIFEST, most_bytes};
+use ringfence_model::bundle::{ATTESTATION, FILES, MANIFEST, most_bytes, sha256_hex};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -19,13 +19,19 @@ use crate::error::Error;
 /// BOUND: names that are listed before it is clear that this is something else.
 const ENTRIES: usize = 64;
 
-/// The contents of a bundle, by name.
+/// The contents of a bundle, by name: what was read once, and cannot be exchanged any more.
 #[derive(Debug)]
-pub(super) struct Contents(BTreeMap<&'static str, Vec<u8>>);
+pub struct Contents(BTreeMap<&'static str, Vec<u8>>);
 
 impl Contents {
-    pub(super) fn of(&self, name: &str) -> &[u8] {
+    /// One of [`FILES`].
+    pub fn of(&self, name: &str) -> &[u8] {
         self.0.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// SHA-256 (hex) of the manifest, which binds all else: what a verdict is about.
+    pub fn manifest_sha256(&self) -> String {
+        sha256_hex(self.of(MANIFEST))
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ringfence_engine::changes::{
     Bounds, ChangesError, Crossing, EntryType, PatchStats, Sources, Started, compute, render,
 };
+use ringfence_engine::patch::{Patch, layer};
 use ringfence_model::changes::ObjectHash;
 use ringfence_model::changes::{ChangeKind, ChangeSet, WhyOmitted};
 
@@ -172,7 +173,28 @@ impl Scene {
             }
         }
         assert_trees_equal(&applied, &after, &patch);
+        self.check_layer(set, &patch);
         patch
+    }
+
+    /// A layer that our own reader makes of the patch has the same changes.
+    fn check_layer(&self, set: &ChangeSet, patch: &[u8]) {
+        use std::os::fd::AsFd as _;
+        let layered = self.path("layered");
+        fs::create_dir(&layered).unwrap();
+        let read = Patch::read(patch, &set.changes).unwrap();
+        let (base, upper) = (self.open("base"), self.open("layered"));
+        let came_to = layer(&read.entries, base.as_fd(), &self.prefix, upper.as_fd()).unwrap();
+        let added = set.changes.iter().filter(|change| change.new.is_some());
+        assert_eq!(came_to.files, added.count() as u64);
+        let sources = Sources {
+            upper,
+            ..self.sources()
+        };
+        let again = compute(&sources, &mut Everything, &self.bounds).unwrap();
+        assert_eq!(again.changes, set.changes);
+        assert_eq!(again.omitted, []);
+        fs::remove_dir_all(layered).unwrap();
     }
 
     fn in_folder<'p>(&self, path: &'p [u8]) -> &'p [u8] {

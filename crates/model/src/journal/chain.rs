@@ -5,14 +5,16 @@
 //! line, which no later hash covers. What the last line *says* is protected by the head only.
 
 use std::io;
+use std::marker::PhantomData;
 
-use serde::Serialize as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use super::{Event, GENESIS, Line};
 use crate::text::misleads;
 
-impl Line {
+impl<E: Serialize> Line<E> {
     /// The line as it stands in a journal, without its newline.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         let mut bytes = Vec::new();
@@ -73,7 +75,11 @@ impl Default for Chain {
 
 impl Chain {
     /// The next line, newline included.
-    pub fn append(&mut self, time_us: i64, event: Event) -> Result<String, serde_json::Error> {
+    pub fn append<E: Serialize>(
+        &mut self,
+        time_us: i64,
+        event: E,
+    ) -> Result<String, serde_json::Error> {
         let line = Line {
             sequence: self.sequence,
             time_us,
@@ -124,20 +130,30 @@ pub enum ChainError {
 /// The lines of a journal, each checked against those before it. Ends after the first that does not
 /// belong.
 #[derive(Debug)]
-pub struct Lines<'a> {
+pub struct Lines<'a, E = Event> {
     rest: &'a [u8],
     taken: u64,
     head: String,
     spelled: Vec<u8>,
+    events: PhantomData<E>,
 }
 
 impl<'a> Lines<'a> {
+    /// Those of the journal of a run.
     pub fn new(journal: &'a [u8]) -> Self {
+        Self::of(journal)
+    }
+}
+
+impl<'a, E: Serialize + DeserializeOwned> Lines<'a, E> {
+    /// Those of any chain.
+    pub fn of(journal: &'a [u8]) -> Self {
         Self {
             rest: journal,
             taken: 0,
             head: GENESIS.to_owned(),
             spelled: Vec::new(),
+            events: PhantomData,
         }
     }
 
@@ -146,12 +162,21 @@ impl<'a> Lines<'a> {
         &self.head
     }
 
-    fn check(&mut self, raw: &[u8]) -> Result<Line, ChainError> {
+    /// The chain that goes on after the last line that was given.
+    pub fn go_on(&self) -> Chain {
+        Chain {
+            sequence: self.taken,
+            head: self.head.clone(),
+        }
+    }
+
+    fn check(&mut self, raw: &[u8]) -> Result<Line<E>, ChainError> {
         let number = self.taken + 1;
-        let line: Line = serde_json::from_slice(raw).map_err(|source| ChainError::ParseLine {
-            line: number,
-            source,
-        })?;
+        let line: Line<E> =
+            serde_json::from_slice(raw).map_err(|source| ChainError::ParseLine {
+                line: number,
+                source,
+            })?;
         self.spelled.clear();
         let written = line.write(&mut self.spelled);
         if written.is_err() || self.spelled != raw {
@@ -172,8 +197,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-impl Iterator for Lines<'_> {
-    type Item = Result<Line, ChainError>;
+impl<E: Serialize + DeserializeOwned> Iterator for Lines<'_, E> {
+    type Item = Result<Line<E>, ChainError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         // Only this byte ends a line: a carriage return before it belongs to the line.

@@ -1,5 +1,5 @@
-//! Reads a patch as this program writes one, and nothing else: what cannot have come from here is
-//! refused rather than guessed at.
+//! The text of a patch as this program writes one, and nothing else: what cannot have come from
+//! here is refused rather than guessed at. So there are no copies, no binary deltas, no fuzz.
 //!
 //! HOSTILE: every byte. All lengths are those of the text in hand; nothing is reserved by a number
 //! that stands in it.
@@ -72,6 +72,15 @@ pub(super) struct Literal<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable {
     pub line: u64,
+    pub why: Why,
+}
+
+/// What is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    NotOurs,
+    /// A commit of another repository in the place of a file.
+    Submodule,
 }
 
 /// All of a patch.
@@ -79,12 +88,18 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<FilePatch<'_>>, Unreadable> {
     let mut lines = Lines {
         rest: text,
         number: 0,
+        why: Why::NotOurs,
     };
     let mut files = Vec::new();
     while !lines.rest.is_empty() {
         match file(&mut lines) {
             Some(file) => files.push(file),
-            None => return Err(Unreadable { line: lines.number }),
+            None => {
+                return Err(Unreadable {
+                    line: lines.number,
+                    why: lines.why,
+                });
+            }
         }
     }
     Ok(files)
@@ -93,13 +108,14 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<FilePatch<'_>>, Unreadable> {
 struct Lines<'a> {
     rest: &'a [u8],
     number: u64,
+    why: Why,
 }
 
 impl<'a> Lines<'a> {
     /// The next line without its newline, which must be there.
     fn next(&mut self) -> Option<&'a [u8]> {
         self.number += 1;
-        let end = self.rest.iter().position(|&b| b == b'\n')?;
+        let end = memchr::memchr(b'\n', self.rest)?;
         let line = &self.rest[..end];
         self.rest = &self.rest[end + 1..];
         Some(line)
@@ -112,6 +128,16 @@ impl<'a> Lines<'a> {
             false => None,
         }
     }
+
+    /// A mode; only three are.
+    fn mode(&mut self, text: &[u8]) -> Option<FileMode> {
+        if text == b"160000" {
+            self.why = Why::Submodule;
+        }
+        [FileMode::Regular, FileMode::Executable, FileMode::Symlink]
+            .into_iter()
+            .find(|mode| mode.octal().as_bytes() == text)
+    }
 }
 
 fn file<'a>(lines: &mut Lines<'a>) -> Option<FilePatch<'a>> {
@@ -119,12 +145,12 @@ fn file<'a>(lines: &mut Lines<'a>) -> Option<FilePatch<'a>> {
     let mut modes = (None, None);
     let mut kind = Kind::Modified;
     if let Some(mode) = lines.after("new file mode ") {
-        (modes.1, kind) = (Some(file_mode(mode)?), Kind::Added);
+        (modes.1, kind) = (Some(lines.mode(mode)?), Kind::Added);
     } else if let Some(mode) = lines.after("deleted file mode ") {
-        (modes.0, kind) = (Some(file_mode(mode)?), Kind::Deleted);
+        (modes.0, kind) = (Some(lines.mode(mode)?), Kind::Deleted);
     } else if let Some(mode) = lines.after("old mode ") {
         let new = lines.after("new mode ")?;
-        modes = (Some(file_mode(mode)?), Some(file_mode(new)?));
+        modes = (Some(lines.mode(mode)?), Some(lines.mode(new)?));
     }
     let (old_path, path) = match lines.after("similarity index ") {
         Some(percent) => {
@@ -145,7 +171,7 @@ fn file<'a>(lines: &mut Lines<'a>) -> Option<FilePatch<'a>> {
         return None;
     }
     let index = match lines.after("index ") {
-        Some(line) => Some(index_line(line)?),
+        Some(line) => Some(index_line(lines, line)?),
         None => None,
     };
     let mut file = FilePatch {
@@ -254,20 +280,14 @@ fn literal<'a>(lines: &mut Lines<'a>) -> Option<Literal<'a>> {
     }
 }
 
-fn index_line(line: &[u8]) -> Option<IndexLine<'_>> {
+fn index_line<'a>(lines: &mut Lines<'a>, line: &'a [u8]) -> Option<IndexLine<'a>> {
     let line = std::str::from_utf8(line).ok()?;
     let (ids, mode) = match line.split_once(' ') {
-        Some((ids, mode)) => (ids, Some(file_mode(mode.as_bytes())?)),
+        Some((ids, mode)) => (ids, Some(lines.mode(mode.as_bytes())?)),
         None => (line, None),
     };
     let (old, new) = ids.split_once("..")?;
     Some(IndexLine { old, new, mode })
-}
-
-fn file_mode(text: &[u8]) -> Option<FileMode> {
-    [FileMode::Regular, FileMode::Executable, FileMode::Symlink]
-        .into_iter()
-        .find(|mode| mode.octal().as_bytes() == text)
 }
 
 /// Digits only, without zeros before them.
@@ -353,6 +373,17 @@ mod tests {
             let changed = PATCH.replace(from, to);
             assert_ne!(changed, PATCH, "{from}");
             assert!(parse(changed.as_bytes()).is_err(), "{to}");
+        }
+    }
+
+    #[test]
+    fn a_submodule_is_named() {
+        for (from, to) in [
+            ("new file mode 120000", "new file mode 160000"),
+            ("new mode 100755", "new mode 160000"),
+        ] {
+            let changed = PATCH.replace(from, to);
+            assert_eq!(parse(changed.as_bytes()).unwrap_err().why, Why::Submodule);
         }
     }
 
