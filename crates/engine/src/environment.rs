@@ -52,7 +52,7 @@ pub use compare::{Difference, How};
 pub use error::EnvironmentError;
 pub use inputs::{Inputs, KeyFile, scope_of};
 pub use manage::{Compared, Listed, find, leavings, list, remove, remove_leaving, verify};
-pub use stand::Standing;
+pub use stand::{Standing, variables};
 
 /// Said while somebody else makes the same.
 pub const WAITS: &str = "another run is making it";

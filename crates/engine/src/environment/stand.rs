@@ -9,7 +9,7 @@ use ringfence_jail::identity::Identity;
 use ringfence_jail::plan::{PrivateOverlay, Root, Scratch};
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{CacheFacts, EnvironmentFacts};
-use ringfence_model::environment::{CacheKind, HOME};
+use ringfence_model::environment::{CacheKind, Environment, HOME};
 
 use super::{EnvironmentError, Order, Resolved, caches, facts, variable};
 use crate::home::Home;
@@ -41,7 +41,6 @@ impl Standing {
         resolved: &Resolved,
         record: Option<&EnvironmentRecord>,
     ) -> Result<Self, EnvironmentError> {
-        let environment = &order.policy.environment;
         let mut own = Self {
             facts: facts(resolved, record),
             setup: record.map(|record| home.environment(&record.key)),
@@ -59,12 +58,35 @@ impl Standing {
             own.caches.push((*kind, shared.map(|(_, path)| path)));
         }
         own.env = variables(order);
-        let area = |area: &ringfence_model::environment::Scratch| Scratch {
-            inside: area.inside.clone(),
-            bytes: area.bytes,
-        };
-        own.tmpfs = environment.tmpfs.iter().map(area).collect();
+        own.tmpfs = areas(&order.policy.environment);
         Ok(own)
+    }
+
+    /// What a sandbox stands on that was made earlier.
+    pub(crate) fn again(
+        home: &Home,
+        environment: &Environment,
+        stands_on: &[String],
+    ) -> Result<Self, EnvironmentError> {
+        let mut own = Self {
+            setup: key_of(stands_on).map(|key| home.environment(key)),
+            tmpfs: areas(environment),
+            ..Self::default()
+        };
+        let caches = stands_on.iter().filter_map(|layer| {
+            let (name, scope) = layer.strip_prefix("caches/")?.split_once('/')?;
+            Some((CacheKind::named(name)?, scope))
+        });
+        for (kind, scope) in caches {
+            let shared = caches::latest(home, kind, scope)?;
+            own.caches.push((kind, shared.map(|(_, path)| path)));
+        }
+        Ok(own)
+    }
+
+    /// What a setup made in the folder, of what is stood on.
+    pub(crate) fn workspace_of(home: &Home, stands_on: &[String]) -> Option<PathBuf> {
+        Some(home.environment(key_of(stands_on)?).join(WORKSPACE))
     }
 
     /// What `/` is.
@@ -114,8 +136,22 @@ impl Standing {
     }
 }
 
+fn key_of(stands_on: &[String]) -> Option<&str> {
+    stands_on
+        .iter()
+        .find_map(|layer| layer.strip_prefix("environments/"))
+}
+
+fn areas(environment: &Environment) -> Vec<Scratch> {
+    let area = |area: &ringfence_model::environment::Scratch| Scratch {
+        inside: area.inside.clone(),
+        bytes: area.bytes,
+    };
+    environment.tmpfs.iter().map(area).collect()
+}
+
 /// Variables of environment and caches.
-pub(super) fn variables(order: &Order<'_>) -> Vec<(ByteText, ByteText)> {
+pub fn variables(order: &Order<'_>) -> Vec<(ByteText, ByteText)> {
     let environment = &order.policy.environment;
     let mut env = Vec::new();
     for kind in environment.caches() {
