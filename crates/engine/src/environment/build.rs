@@ -167,12 +167,16 @@ pub(super) fn build(
     };
     let ran = setting.run(inputs, &mut journal, attending, console);
     fail::point("environment:ran");
-    if let Some(rooted) = &rooted {
-        let uppers = overlays.iter().map(|overlay| overlay.layer.join("upper"));
-        let agents: Vec<PathBuf> = uppers.chain([workspace.upper()]).collect();
-        rooted.settle(order.program, &place, &agents)?;
-    }
+    let settled = match &rooted {
+        None => Ok(()),
+        Some(rooted) => {
+            let uppers = overlays.iter().map(|overlay| overlay.layer.join("upper"));
+            let agents: Vec<PathBuf> = uppers.chain([workspace.upper()]).collect();
+            rooted.settle(order.program, &place, &agents)
+        }
+    };
     let tools = ran?;
+    settled?;
     let mut notes = workspace_notes(&workspace);
     notes.extend(rooted.as_ref().and_then(Rooted::note));
     let base = fs::File::open(&order.folder).map_err(make_error("open", &order.folder))?;
