@@ -7,6 +7,7 @@ pub mod completions;
 pub mod denials;
 pub mod diff;
 pub mod doctor;
+pub mod environment;
 pub mod gc;
 pub mod init;
 pub mod keep;

@@ -39,6 +39,7 @@ enum Command {
     Policy(commands::policy::Policy),
     Init(commands::init::Init),
     Sandbox(commands::sandbox::Sandbox),
+    Environment(commands::environment::Environment),
     Status(commands::status::Status),
     Gc(commands::gc::Gc),
     Du(commands::gc::Du),
@@ -50,6 +51,8 @@ enum Command {
     Gate(commands::keep::Gate),
     #[command(hide = true)]
     Settle(commands::keep::Settle),
+    #[command(hide = true)]
+    Own(commands::keep::Own),
 }
 
 fn main() -> ExitCode {
@@ -71,12 +74,14 @@ fn main() -> ExitCode {
         Command::Policy(command) => command.run(),
         Command::Init(command) => command.run(),
         Command::Sandbox(command) => command.run(),
+        Command::Environment(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Gc(command) => command.run(),
         Command::Du(command) => command.run(),
         Command::Keep(command) => command.run(),
         Command::Gate(command) => command.run(),
         Command::Settle(command) => command.run(),
+        Command::Own(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => command.run(),
     };

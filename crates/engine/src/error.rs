@@ -14,6 +14,7 @@ use crate::changes::ChangesError;
 use crate::client::ClientError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
+use crate::environment::EnvironmentError;
 use crate::files::FilesError;
 use crate::gate::GateError;
 use crate::git::GitError;
@@ -92,6 +93,8 @@ pub enum Error {
     Lock(#[from] LockError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
     #[error(transparent)]
     Gate(#[from] GateError),
     #[error(transparent)]
@@ -292,6 +295,7 @@ impl Error {
             Self::KeeperFailed { exit_code, .. } => ErrorKind::of_exit_code(*exit_code),
             Self::Gate(GateError::Secret(_)) | Self::Network(_) => ErrorKind::Invalid,
             Self::Gate(_) => ErrorKind::Unavailable,
+            Self::Environment(error) => error.kind(),
             Self::RuntimeLost { .. }
             | Self::OtherExecution { .. }
             | Self::WorkspaceBroken { .. }
@@ -350,6 +354,7 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Environment(error) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),

@@ -294,6 +294,7 @@ fn spec(
         root: Root::Host,
         workspace: WorkspaceSpec {
             lower,
+            below: Vec::new(),
             layer: places.top(),
             holds: Holds::Everything,
             inside: PathBuf::from(INSIDE),
