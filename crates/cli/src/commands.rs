@@ -3,6 +3,8 @@
 pub mod approve;
 pub mod audit;
 pub mod blame;
+pub mod check;
+pub mod compare;
 pub mod completions;
 pub mod denials;
 pub mod diff;

@@ -24,6 +24,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<commands::run::Run>),
+    Check(Box<commands::check::Check>),
+    Compare(commands::compare::Compare),
     List(commands::list::List),
     Show(commands::show::Show),
     Diff(commands::diff::Diff),
@@ -59,6 +61,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Run(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Compare(command) => command.run(),
         Command::List(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),

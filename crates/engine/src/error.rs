@@ -11,7 +11,9 @@ use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::blame::BlameError;
 use crate::changes::ChangesError;
+use crate::checks::LaterError;
 use crate::client::ClientError;
+use crate::compare::CompareError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
 use crate::environment::EnvironmentError;
@@ -27,6 +29,7 @@ use crate::keys::KeyError;
 use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
+use crate::patch::PatchError;
 use crate::policy::PolicyError;
 use crate::presets::PresetError;
 use crate::sandbox::SandboxError;
@@ -79,6 +82,12 @@ pub enum Error {
     Home(#[from] HomeError),
     #[error(transparent)]
     Id(#[from] IdError),
+    #[error(transparent)]
+    Later(#[from] LaterError),
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    #[error("the patch cannot be laid over the folder")]
+    LayPatch(#[source] PatchError),
     #[error(transparent)]
     Init(#[from] InitError),
     #[error(transparent)]
@@ -277,6 +286,12 @@ impl Error {
     /// Whose move it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Later(LaterError::NoCheck)
+            | Self::Compare(CompareError::Count | CompareError::Twice(_)) => ErrorKind::Invalid,
+            Self::Compare(CompareError::NoBundle(_)) => ErrorKind::NotFound,
+            Self::Compare(CompareError::NoWinner) => ErrorKind::Denied,
+            Self::Later(_) => ErrorKind::Conflict,
+            Self::LayPatch(_) => ErrorKind::Unavailable,
             Self::NoFolder(_) | Self::NoBundle(_) | Self::NotKept { .. } => ErrorKind::NotFound,
             Self::SandboxBusy(_)
             | Self::NotStill(_)
@@ -354,6 +369,7 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Later(error) => error.hint(),
             Self::Environment(error) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),

@@ -5,6 +5,7 @@ pub mod attribution;
 pub mod bundle;
 pub mod bytes;
 pub mod changes;
+pub mod check;
 pub mod claim;
 pub mod environment;
 pub mod flag;
