@@ -146,6 +146,7 @@ fn clm_003_an_exam_that_the_agent_changed_is_taken_both_ways() -> Result<()> {
         for (lie, shell) in [
             ("edited", "echo true > tests/value.sh"),
             ("deleted", "rm tests/value.sh"),
+            ("another examiner", "echo true > run-tests"),
             ("moved away", "mkdir attic; mv tests/value.sh attic/"),
             (
                 "a link in its place",
@@ -307,7 +308,7 @@ fn what_a_check_writes_reaches_nothing() -> Result<()> {
             &["diff", result["run"].as_str().unwrap_or_default()],
         )?;
         ensure!(
-            patch.contains("+2") && !patch.contains("made") && !patch.contains('9'),
+            patch.contains("+2") && !patch.contains("made") && !patch.contains("+9"),
             "{patch}"
         );
         ensure!(fs::read(fixture.folder.join("value"))? == b"1\n");
