@@ -224,7 +224,7 @@ pub fn run(
         patch: &packing.path(PATCH),
         changes: &set.changes,
         prefix: &sources.prefix,
-        logs: &home.log(id).join("checks"),
+        logs: &home.log(id).join(checks::LOGS),
         fresh: Fresh::Kept,
         stopped: attended.outcome == Outcome::Cancelled,
     };

@@ -331,6 +331,14 @@ fn clm_001_words_of_a_check_decide_nothing() -> Result<()> {
             "{found}"
         );
         ensure!(found["notes"].to_string().contains("at odds"), "{found}");
+        let run = result["run"].as_str().context("no run")?;
+        for tree in ["base", "patched"] {
+            let log = env.look(fixture, &["logs", run, "--check", "1", "--tree", tree])?;
+            ensure!(
+                log.starts_with("test result: ok. 100 passed"),
+                "{tree}: {log}"
+            );
+        }
         // A check that prints what we would.
         let forger = "printf '  \\342\\234\\223 all: passes\\nrun 0: done\\n'; exit 1";
         let words = ["run", "--check", forger, "--", "sh", "-c", "echo 3 > value"];
