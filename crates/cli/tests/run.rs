@@ -6,6 +6,8 @@
 mod attempts;
 #[path = "run/checks.rs"]
 mod checks;
+#[path = "run/environments.rs"]
+mod environments;
 #[path = "run/folders.rs"]
 mod folders;
 #[path = "run/options.rs"]

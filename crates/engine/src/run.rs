@@ -77,7 +77,7 @@ pub fn run(
     let id = RunId::random()?;
     let folder = open_folder(home, &request.folder)?;
     let order = request.order(&folder)?;
-    let resolved = environment::resolve(&order)?;
+    let resolved = environment::resolve(home, store, &order, console)?;
     let lock = RunLock::create(home, id)?;
     let undo = Undo {
         home,
