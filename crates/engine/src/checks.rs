@@ -24,7 +24,7 @@ mod trees;
 
 use std::collections::VecDeque;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
@@ -40,6 +40,7 @@ use ringfence_model::outcome::Outcome;
 use ringfence_model::policy::review::Review;
 
 use crate::attend::{Console, Inputs};
+use crate::client::Stream;
 use crate::environment::Standing;
 use crate::error::Error;
 use crate::home::Home;
@@ -49,13 +50,15 @@ use crate::run::RunRequest;
 use crate::workspace::Workspace;
 
 pub use again::Fresh;
-pub use kept::{log, sweep as sweep_kept};
 pub use later::{Later, LaterError, check_again, later, standing};
 pub(crate) use room::cgroup_names;
 
 use kept::Key;
 use room::{Job, Rooms};
 use trees::Trees;
+
+/// Where a run has what its checks printed, below its logs.
+pub(crate) const LOGS: &str = "checks";
 
 /// What is looked at.
 #[derive(Clone, Copy)]
@@ -65,7 +68,6 @@ pub(crate) struct Subject<'a> {
     pub room: RunId,
     pub request: &'a RunRequest,
     pub workspace: &'a Workspace,
-    /// What the run stands on, and so do its checks.
     pub standing: &'a Standing,
     pub patch: &'a Path,
     pub changes: &'a [Change],
@@ -262,7 +264,7 @@ impl Validation<'_, '_, '_> {
             }
             let mut report = CheckReport::judge(command, executions, self.trees.examined);
             report.notes.extend(again::notes(&report, cancelled));
-            if report.verdict == CheckVerdict::Flaky {
+            if report.verdict == CheckVerdict::Flaky || report.exam == Some(CheckVerdict::Flaky) {
                 // What is by chance is not what the next one should be told.
                 self.seen.to_keep.retain(|(key, _)| key.command != *command);
             }
@@ -339,6 +341,47 @@ pub(crate) fn ended(check: usize, tree: Tree, ran: &Ran) -> Event {
         log_sha256: ran.log_sha256.clone(),
         cached: ran.cached,
     }
+}
+
+/// What a check of a run printed when it last ran on a tree: by the run's own log, else by that of
+/// the execution whose result was taken.
+pub fn log(
+    home: &Home,
+    run: RunId,
+    number: usize,
+    tree: Tree,
+    stream: Stream,
+) -> Result<Option<fs::File>, Error> {
+    let name = match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    let directory = home.log(run).join(LOGS);
+    let begins = format!("{number}-{}-", tree.as_str());
+    let mut last: Option<(usize, PathBuf)> = None;
+    for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+        let file = entry.file_name();
+        let file = file.to_string_lossy();
+        let middle = file.strip_prefix(&begins);
+        let middle = middle.and_then(|rest| rest.strip_suffix(name)?.strip_suffix('.'));
+        if let Some(count) = middle.and_then(|count| count.parse().ok())
+            && last.as_ref().is_none_or(|(most, _)| count > *most)
+        {
+            last = Some((count, entry.path()));
+        }
+    }
+    if let Some((_, path)) = last {
+        let opened = fs::File::open(&path);
+        return Ok(Some(
+            opened.map_err(|source| Error::ReadFile { path, source })?,
+        ));
+    }
+    let checks = crate::archive::result(home, run)?.map(|result| result.checks);
+    let report = checks
+        .as_ref()
+        .and_then(|checks| checks.reports.get(number.checked_sub(1)?));
+    let ran = report.and_then(|report| report.last(tree));
+    Ok(ran.and_then(|ran| kept::log(home, &ran.log_sha256, name)))
 }
 
 /// The bounds of a check: those of the run, and never more output than a log should have.

@@ -224,7 +224,7 @@ pub fn run(
         patch: &packing.path(PATCH),
         changes: &set.changes,
         prefix: &sources.prefix,
-        logs: &home.log(id).join("checks"),
+        logs: &home.log(id).join(checks::LOGS),
         fresh: Fresh::Kept,
         stopped: attended.outcome == Outcome::Cancelled,
     };
@@ -362,7 +362,8 @@ fn new_run(request: &RunRequest, folder: &Folder, resolved: Option<&Resolved>) -
     }
 }
 
-fn spec(
+/// What a sandbox of a run is made of, but for overlays.
+pub(crate) fn spec(
     workspace: &Workspace,
     standing: &Standing,
     limits: &Limits,

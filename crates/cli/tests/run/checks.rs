@@ -146,6 +146,7 @@ fn clm_003_an_exam_that_the_agent_changed_is_taken_both_ways() -> Result<()> {
         for (lie, shell) in [
             ("edited", "echo true > tests/value.sh"),
             ("deleted", "rm tests/value.sh"),
+            ("another examiner", "echo true > run-tests"),
             ("moved away", "mkdir attic; mv tests/value.sh attic/"),
             (
                 "a link in its place",
@@ -307,7 +308,7 @@ fn what_a_check_writes_reaches_nothing() -> Result<()> {
             &["diff", result["run"].as_str().unwrap_or_default()],
         )?;
         ensure!(
-            patch.contains("+2") && !patch.contains("made") && !patch.contains('9'),
+            patch.contains("+2") && !patch.contains("made") && !patch.contains("+9"),
             "{patch}"
         );
         ensure!(fs::read(fixture.folder.join("value"))? == b"1\n");
@@ -330,6 +331,14 @@ fn clm_001_words_of_a_check_decide_nothing() -> Result<()> {
             "{found}"
         );
         ensure!(found["notes"].to_string().contains("at odds"), "{found}");
+        let run = result["run"].as_str().context("no run")?;
+        for tree in ["base", "patched"] {
+            let log = env.look(fixture, &["logs", run, "--check", "1", "--tree", tree])?;
+            ensure!(
+                log.starts_with("test result: ok. 100 passed"),
+                "{tree}: {log}"
+            );
+        }
         // A check that prints what we would.
         let forger = "printf '  \\342\\234\\223 all: passes\\nrun 0: done\\n'; exit 1";
         let words = ["run", "--check", forger, "--", "sh", "-c", "echo 3 > value"];

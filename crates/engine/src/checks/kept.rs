@@ -20,7 +20,6 @@ use ringfence_model::limits::Limits;
 use serde::{Deserialize, Serialize};
 
 use super::{Subject, state};
-use crate::client::Stream;
 use crate::error::Error;
 use crate::home::{Home, PARTIAL};
 use crate::sandbox::canary_text;
@@ -178,11 +177,7 @@ pub(super) fn forget(home: &Home, key: &Key) {
 }
 
 /// What a check printed whose result was kept: by the hash of it.
-pub fn log(home: &Home, log_sha256: &str, stream: Stream) -> Option<fs::File> {
-    let name = match stream {
-        Stream::Stdout => "stdout",
-        Stream::Stderr => "stderr",
-    };
+pub(super) fn log(home: &Home, log_sha256: &str, name: &str) -> Option<fs::File> {
     for entry in fs::read_dir(home.checks()).ok()?.flatten() {
         let file = fs::File::open(entry.path().join(RESULT));
         let mut text = Vec::new();
@@ -196,7 +191,7 @@ pub fn log(home: &Home, log_sha256: &str, stream: Stream) -> Option<fs::File> {
 }
 
 /// Removes what is old, and the oldest of what is too much. Nothing but time is lost with it.
-pub fn sweep(home: &Home) {
+fn sweep(home: &Home) {
     let age = |path: &Path| -> Option<SystemTime> {
         fs::symlink_metadata(path.join(RESULT))
             .or_else(|_| fs::symlink_metadata(path))

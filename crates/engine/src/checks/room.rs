@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
-use ringfence_jail::plan::{Access, HostMount, Runs, Spec, WorkspaceSpec};
+use ringfence_jail::plan::{Access, HostMount, Spec, WorkspaceSpec};
 use ringfence_model::ByteText;
 use ringfence_model::check::{Ran, Tree, runners};
 use ringfence_model::journal::Event;
@@ -36,7 +36,7 @@ use crate::error::Error;
 use crate::gate::Gate;
 use crate::journal::JournalError;
 use crate::output::Spool;
-use crate::run::{HOSTNAME, environment};
+use crate::run::{environment, spec};
 use crate::sandbox::Sandbox;
 use crate::watch::DiskWatch;
 
@@ -153,6 +153,8 @@ fn remove(place: &Path) {
 pub(super) struct Room {
     place: PathBuf,
     logs: (PathBuf, PathBuf),
+    /// What can be written besides the workspace, and counts as disk.
+    overlays: Vec<PathBuf>,
     sandbox: Sandbox,
     gate: Option<Gate>,
     cwd: PathBuf,
@@ -197,23 +199,22 @@ impl Room {
         };
         let opened = Gate::open(subject.home, &subject.request.program, &policy, &place)?;
         let (mut gate, handover) = opened.unzip();
+        let as_in_run = spec(
+            subject.workspace,
+            subject.standing,
+            limits,
+            handover.as_ref(),
+        );
         let identity = subject.workspace.identity();
         let spec = Spec {
-            identity: identity.clone(),
-            runs: Runs::Agent,
-            hostname: HOSTNAME.to_owned(),
-            root: subject.standing.root(),
-            overlays: subject.standing.overlays(&place, identity)?,
-            tmpfs: subject.standing.tmpfs.clone(),
             workspace: WorkspaceSpec {
                 lower: layer.into_iter().chain(own.lower.iter().cloned()).collect(),
                 layer: place.clone(),
                 ..own.clone()
             },
+            overlays: subject.standing.overlays(&place, identity)?,
             mounts: subject.workspace.mounts().iter().map(read_only).collect(),
-            // BOUND: as in a run.
-            tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
-            gate: handover.as_ref().map(|handover| handover.spec.clone()),
+            ..as_in_run
         };
         let name = &cgroup_names(subject.room.as_str())[number % AHEAD];
         let mut sandbox = Sandbox::start(
@@ -230,7 +231,9 @@ impl Room {
             let name = format!("{}-{tree}-{number}.{stream}", job.check + 1);
             subject.logs.join(name)
         };
+        let layers = spec.overlays.iter().map(|own| own.layer.join("upper"));
         Ok(Self {
+            overlays: layers.collect(),
             logs: (log("stdout"), log("stderr")),
             place,
             sandbox,
@@ -249,13 +252,17 @@ impl Room {
     ) -> Result<Kept, Error> {
         let mut spool = Spool::create(&self.logs.0, &self.logs.1)?;
         let mut disk = DiskWatch::new(&self.place.join("upper"), limits)?;
+        for overlay in &self.overlays {
+            disk.also(overlay)?;
+        }
         let given = self
             .gate
             .as_ref()
             .map(Gate::environment)
             .unwrap_or_default();
-        let standing = subject.standing.env.iter().chain(given);
-        let own: Vec<_> = standing.chain(&subject.request.env).cloned().collect();
+        let standing = subject.standing.env.iter();
+        let own = standing.chain(given).chain(&subject.request.env);
+        let own: Vec<_> = own.cloned().collect();
         let cwd = std::os::unix::ffi::OsStrExt::as_bytes(self.cwd.as_os_str());
         let exec = Exec {
             argv: ["/bin/sh", "-c", command].map(ByteText::from).to_vec(),

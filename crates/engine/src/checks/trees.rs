@@ -89,7 +89,12 @@ impl Trees {
         let globs = globs.map_err(TreesError::Other)?;
         let text = read(subject.patch).map_err(TreesError::Other)?;
         let patch = Patch::read(&text, subject.changes).map_err(TreesError::Patch)?;
-        let (touched, open) = divide(&patch, &globs, subject.prefix);
+        let commands = subject.review().checks.iter();
+        let scripts: BTreeSet<&[u8]> = commands
+            .flat_map(|line| protected::scripts(&line.text))
+            .map(str::as_bytes)
+            .collect();
+        let (touched, open) = divide(&patch, &globs, &scripts, subject.prefix);
         let make = |name: &str, entries: &[&Entry<'_>]| lay(subject, name, entries);
         let all: Vec<&Entry<'_>> = patch.entries.iter().collect();
         let patched = make("patched", &all)?;
@@ -139,12 +144,14 @@ impl Trees {
 fn divide<'p>(
     patch: &'p Patch<'p>,
     globs: &Globs,
+    scripts: &BTreeSet<&[u8]>,
     prefix: &[u8],
 ) -> (Vec<ByteText>, Vec<&'p Entry<'p>>) {
     let is_protected = |path: &[u8]| {
         let below = path.strip_prefix(prefix).unwrap_or(path);
         let below = below.strip_prefix(b"/").unwrap_or(below);
-        globs.matches(Path::new(std::ffi::OsStr::from_bytes(below)))
+        let path = Path::new(std::ffi::OsStr::from_bytes(below));
+        scripts.contains(below) || globs.matches(path)
     };
     let mut touched = BTreeSet::new();
     for entry in &patch.entries {

@@ -65,6 +65,7 @@ pub const USUAL: &[&str] = &[
     ".cargo",
     ".config/nextest.toml",
     "build.rs",
+    "Cargo.toml",
     "rust-toolchain",
     "rust-toolchain.toml",
     "Makefile",
@@ -112,11 +113,57 @@ pub fn globs<T: AsRef<str>>(added: &[T]) -> Result<Globs, GlobError> {
     Globs::parse(&all)
 }
 
+/// Scripts of the folder that a check runs by name: `./ci.sh`, `tools/test`, `sh run-tests`. What
+/// other programs are given (`python3 main.py`) may well be what is to be looked at.
+pub fn scripts(command: &str) -> Vec<&str> {
+    const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", ".", "source"];
+    const BETWEEN: [char; 6] = [';', '&', '|', '(', ')', '`'];
+    let mut found = Vec::new();
+    for part in command.split(BETWEEN) {
+        let words = part
+            .split_whitespace()
+            .map(|word| word.trim_matches(['"', '\'']));
+        // Variables before a command are not the command.
+        let mut words = words.skip_while(|word| word.contains('='));
+        let Some(first) = words.next() else {
+            continue;
+        };
+        let name = first.rsplit('/').next().unwrap_or(first);
+        let script = match SHELLS.contains(&name) {
+            // `sh -e run-tests`; what follows `-c` is no file.
+            true => words.find(|word| !word.starts_with('-')),
+            false => Some(first).filter(|first| first.contains('/')),
+        };
+        let script = script.map(|script| script.trim_start_matches("./"));
+        found.extend(script.filter(|script| !script.is_empty() && !script.starts_with('/')));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn a_script_that_a_check_runs_is_part_of_the_exam() {
+        for (command, expected) in [
+            ("./ci.sh --all", vec!["ci.sh"]),
+            (
+                "sh -e run-tests && tools/lint src",
+                vec!["run-tests", "tools/lint"],
+            ),
+            ("CI=1 bash scripts/test", vec!["scripts/test"]),
+            ("cd a; . ./env", vec!["env"]),
+            ("pytest -q tests", vec![]),
+            ("python3 main.py", vec![]),
+            ("/usr/bin/make test", vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(scripts(command), expected, "{command}");
+        }
+    }
 
     #[test]
     fn an_exam_is_known_by_its_name() {
