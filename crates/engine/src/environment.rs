@@ -129,6 +129,9 @@ pub fn resolve(order: &Order<'_>) -> Result<Option<Resolved>, EnvironmentError> 
         source,
     };
     let folder = fs::File::open(&order.folder).map_err(failed)?;
+    if let Some(image) = environment.image() {
+        return Err(EnvironmentError::NoImage(image.to_owned()));
+    }
     let image = None;
     if environment.root.is_some() && image.is_none() && environment.setup().is_some() {
         return Err(EnvironmentError::RootWithoutImage);
