@@ -20,10 +20,15 @@ mod density;
 mod exec;
 #[path = "figures/fork.rs"]
 mod fork;
+#[path = "figures/images.rs"]
+mod images;
 #[path = "figures/keeper.rs"]
 mod keeper;
 #[path = "figures/lasting.rs"]
 mod lasting;
+#[path = "../tests/image/made.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod made;
 #[path = "figures/observe.rs"]
 mod observe;
 #[path = "figures/patch.rs"]
@@ -32,6 +37,8 @@ mod patch;
 mod peers;
 #[path = "figures/place.rs"]
 mod place;
+#[path = "../tests/image/registry.rs"]
+mod registry;
 #[path = "figures/sample.rs"]
 mod sample;
 #[path = "figures/start.rs"]
@@ -71,6 +78,7 @@ const FIGURES: &[Figure] = &[
     ("keeper", keeper::measure),
     ("verify", verify::measure),
     ("observe", observe::measure),
+    ("images", images::measure),
 ];
 
 /// What was typed.

@@ -20,6 +20,7 @@ use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
+use crate::images::ImageError;
 use crate::init::InitError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
@@ -87,6 +88,8 @@ pub enum Error {
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Preset(#[from] PresetError),
+    #[error(transparent)]
+    Image(#[from] ImageError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
     #[error(transparent)]
@@ -314,6 +317,7 @@ impl Error {
             Self::Verdict(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
+            Self::Image(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
@@ -361,6 +365,7 @@ impl Error {
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
+            Self::Image(error) if error.hint().is_some() => error.hint().unwrap_or_default(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

@@ -24,6 +24,7 @@
 //! ├── environments/<key>/ what a setup made, read-only, shared (environment.rs)
 //! ├── caches/             what setups left in caches, read-only, shared
 //! ├── layers/<layer>/     sealed: what a sandbox wrote on top of a base or another layer
+//! ├── images/             what images are made of (images.rs)
 //! └── sandboxes/<sandbox>/
 //!     ├── top/            `upper`, which is written (as a layer), and overlayfs's `work`
 //!     ├── lock            held by the keeper for as long as it lives
@@ -59,7 +60,7 @@ const MAX_VERSION_BYTES: usize = 32;
 /// How the name of a bundle ends that is not whole.
 pub(crate) const PARTIAL: &str = ".partial";
 
-const DIRECTORIES: [&str; 11] = [
+const DIRECTORIES: [&str; 12] = [
     "bundles",
     "keys",
     "workspaces",
@@ -69,6 +70,7 @@ const DIRECTORIES: [&str; 11] = [
     "bases",
     "layers",
     "sandboxes",
+    "images",
     "environments",
     "caches",
 ];
@@ -271,6 +273,10 @@ impl Home {
 
     pub fn layer(&self, layer: LayerId) -> PathBuf {
         self.layers().join(layer.as_str())
+    }
+
+    pub fn images(&self) -> PathBuf {
+        self.root.join("images")
     }
 
     pub fn sandboxes(&self) -> PathBuf {
