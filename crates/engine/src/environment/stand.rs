@@ -175,10 +175,7 @@ fn areas(environment: &Environment) -> Vec<Scratch> {
 }
 
 /// Variables of image, environment and caches.
-pub fn variables(
-    order: &Order<'_>,
-    resolved: Option<&Resolved>,
-) -> Vec<(ByteText, ByteText)> {
+pub fn variables(order: &Order<'_>, resolved: Option<&Resolved>) -> Vec<(ByteText, ByteText)> {
     let environment = &order.policy.environment;
     let ground = resolved.and_then(|resolved| resolved.ground.as_ref());
     let mut env = ground.map(Ground::variables).unwrap_or_default();
