@@ -12,6 +12,8 @@
 
 #[path = "figures/burst.rs"]
 mod burst;
+#[path = "figures/checks.rs"]
+mod checks;
 #[path = "figures/create.rs"]
 mod create;
 #[path = "figures/density.rs"]
@@ -78,6 +80,7 @@ const FIGURES: &[Figure] = &[
     ("keeper", keeper::measure),
     ("verify", verify::measure),
     ("observe", observe::measure),
+    ("checks", checks::measure),
     ("images", images::measure),
 ];
 

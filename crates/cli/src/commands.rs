@@ -3,6 +3,8 @@
 pub mod approve;
 pub mod audit;
 pub mod blame;
+pub mod check;
+pub mod compare;
 pub mod completions;
 pub mod denials;
 pub mod diff;
@@ -17,6 +19,7 @@ mod limits;
 pub mod list;
 pub mod logs;
 pub mod policy;
+pub mod review;
 pub mod rm;
 pub mod run;
 pub mod sandbox;

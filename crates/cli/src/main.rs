@@ -24,6 +24,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<commands::run::Run>),
+    Check(Box<commands::check::Check>),
+    Compare(commands::compare::Compare),
     List(commands::list::List),
     Show(commands::show::Show),
     Diff(commands::diff::Diff),
@@ -32,6 +34,7 @@ enum Command {
     Audit(commands::audit::Audit),
     Denials(commands::denials::Denials),
     Rm(commands::rm::Rm),
+    Review(commands::review::Review),
     Approve(commands::approve::Approve),
     Reject(commands::approve::Reject),
     Verify(commands::verify::Verify),
@@ -60,6 +63,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Run(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Compare(command) => command.run(),
         Command::List(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
@@ -68,6 +73,7 @@ fn main() -> ExitCode {
         Command::Audit(command) => command.run(),
         Command::Denials(command) => command.run(),
         Command::Rm(command) => command.run(),
+        Command::Review(command) => command.run(),
         Command::Approve(command) => command.run(),
         Command::Reject(command) => command.run(),
         Command::Verify(command) => command.run(),

@@ -14,7 +14,9 @@
 //! │   └── lock            held for as long as a process drives the run (lock.rs)
 //! ├── logs/<run>/
 //! │   ├── stdout          all that the command wrote, as far as the bound allows
-//! │   └── stderr
+//! │   ├── stderr
+//! │   └── checks/         what checks of the host's own printed
+//! ├── checks/<key>/       results of checks, by what they are of (checks/kept.rs)
 //! ├── tools/<digest>/     the direct tools, by what they are (guest.rs); made when first needed
 //! ├── mirrors/<mirror>/   a bare repository, and `<mirror>.lock` beside it
 //! ├── bases/<base>/       what a sandbox starts from, read-only, shared
@@ -66,6 +68,7 @@ const DIRECTORIES: [&str; 12] = [
     "workspaces",
     "logs",
     "artefacts",
+    "checks",
     "mirrors",
     "bases",
     "layers",
@@ -244,6 +247,11 @@ impl Home {
 
     pub fn stderr_log(&self, run: RunId) -> PathBuf {
         self.log(run).join("stderr")
+    }
+
+    /// Results of checks that are kept.
+    pub fn checks(&self) -> PathBuf {
+        self.root.join("checks")
     }
 
     /// Packages that gates keep for one another.

@@ -256,6 +256,14 @@ impl Workspace {
         &self.identity
     }
 
+    /// Gives a tree that we made to the agent, where the ids differ.
+    pub(crate) fn give(&self, path: &Path) -> io::Result<()> {
+        match self.identity {
+            Identity::Range { .. } => scan::give_away(path, self.identity.agent_on_host()),
+            Identity::Single { .. } | Identity::Root { .. } => Ok(()),
+        }
+    }
+
     pub fn folder(&self) -> &Path {
         &self.folder
     }
