@@ -33,8 +33,8 @@ use crate::lock::FileLock;
 use crate::store::{ImageLayerRecord, ImageRecord, Store};
 use crate::web::PlainHttp;
 
-/// BOUND: layers that are got at once; more share the same line and the same disk.
-const AT_ONCE: usize = 4;
+/// BOUND: layers that are got and unpacked at once; more share the same line and the same disk.
+const AT_ONCE: usize = 6;
 /// BOUND: an index of indexes; nobody makes a third.
 const INDEXES: usize = 3;
 
@@ -80,11 +80,11 @@ pub fn pull(
         .map(|(at, _)| at)
         .collect();
     let got = get_layers(&shelf, &registry, &name, &found, &jobs, progress)?;
-    let mut notes = Vec::new();
-    let layers = publish(&shelf, &found.diffs, got, &mut notes)?;
     for (digest, bytes) in &found.documents {
         shelf.keep_blob(*digest, bytes)?;
     }
+    let mut notes = Vec::new();
+    let layers = publish(&shelf, &found.diffs, got, &mut notes)?;
     shelf.sync_names()?;
     fail::point("image:named");
     let record = ImageRecord {
@@ -432,14 +432,16 @@ pub(super) fn publish(
     got: BTreeMap<Digest, Got>,
     notes: &mut Vec<Note>,
 ) -> Result<Vec<ImageLayerRecord>, ImageError> {
-    if !got.is_empty() {
-        shelf.sync()?;
-    }
-    fail::point("image:synced");
     let mut records = BTreeMap::new();
+    for (diff, got) in &got {
+        records.insert(*diff, got.making.write_list(*diff, &got.list)?);
+    }
+    // One for all: each costs what everybody else has written meanwhile.
+    shelf.sync()?;
+    fail::point("image:synced");
     for (diff, got) in got {
         merge_notes(notes, got.notes);
-        records.insert(diff, got.making.publish(diff, &got.list)?);
+        got.making.publish(diff)?;
     }
     for diff in diffs {
         if !records.contains_key(diff) {

@@ -179,20 +179,26 @@ impl Shelf {
 }
 
 impl Making {
-    /// Gives the layer its name; it was synced before. Where somebody else was faster, theirs stays.
-    pub fn publish(
-        mut self,
+    /// Writes the list beside where the layer will be; without the layer it means nothing.
+    pub fn write_list(
+        &self,
         diff: Digest,
         list: &BTreeMap<Vec<u8>, Listed>,
     ) -> Result<ImageLayerRecord, ImageError> {
-        self.root = None;
         let bytes = list::write(list);
-        // Both would have written the same.
-        durable::write_synced(&self.shelf.list(diff), &bytes, Existing::Replace)?;
+        // Whoever makes the same layer writes the same.
+        durable::write_file(&self.shelf.list(diff), &bytes, Existing::Replace)?;
+        Ok(summary(diff, &bytes, list))
+    }
+
+    /// Gives the layer its name; all of it was synced before. Where somebody else was faster, theirs
+    /// stays.
+    pub fn publish(mut self, diff: Digest) -> Result<(), ImageError> {
+        self.root = None;
         let from = self.shelf.partials().join(&self.name);
         let to = self.shelf.layer(diff);
         match rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE) {
-            Ok(()) | Err(Errno::EXIST) => Ok(summary(diff, &bytes, list)),
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(access("name", to, errno)),
         }
     }
