@@ -7,6 +7,7 @@ use ringfence_jail::launch::LaunchError;
 use ringfence_jail::plan::PlanError;
 use ringfence_model::limits::Limit;
 
+use crate::apply::ApplyError;
 use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::blame::BlameError;
@@ -99,6 +100,8 @@ pub enum Error {
     Blame(#[from] BlameError),
     #[error(transparent)]
     Verdict(#[from] VerdictError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -304,6 +307,7 @@ impl Error {
             Self::Audit(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
+            Self::Apply(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
@@ -349,6 +353,7 @@ impl Error {
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),
+            Self::Apply(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
             Self::RuntimeLost { .. } => {

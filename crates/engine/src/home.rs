@@ -21,6 +21,7 @@
 //! │   ├── workspace/      the tree, with a private `.git`
 //! │   ├── home/           empty
 //! │   └── tmp/            empty
+//! ├── applying/           what is being put into folders, to be undone should we be killed
 //! ├── layers/<layer>/     sealed: what a sandbox wrote on top of a base or another layer
 //! └── sandboxes/<sandbox>/
 //!     ├── top/            `upper`, which is written (as a layer), and overlayfs's `work`
@@ -56,7 +57,7 @@ const MAX_VERSION_BYTES: usize = 32;
 /// How the name of a bundle ends that is not whole.
 pub(crate) const PARTIAL: &str = ".partial";
 
-const DIRECTORIES: [&str; 9] = [
+const DIRECTORIES: [&str; 10] = [
     "bundles",
     "keys",
     "workspaces",
@@ -66,6 +67,7 @@ const DIRECTORIES: [&str; 9] = [
     "bases",
     "layers",
     "sandboxes",
+    "applying",
 ];
 
 /// An opened home: checked, complete, ours.
@@ -242,6 +244,11 @@ impl Home {
     /// Packages that gates keep for one another.
     pub fn artefacts(&self) -> PathBuf {
         self.root.join("artefacts")
+    }
+
+    /// What is being applied to folders.
+    pub fn applying(&self) -> PathBuf {
+        self.root.join("applying")
     }
 
     pub fn mirrors(&self) -> PathBuf {

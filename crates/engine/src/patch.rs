@@ -31,7 +31,8 @@ pub use error::PatchError;
 pub use layer::{Layered, layer};
 
 pub(crate) use content::is_content;
-pub(crate) use found::{Found, find};
+pub(crate) use found::{Found, find, find_in};
+pub(crate) use paths::above;
 
 use read::{Body, FilePatch, Kind, Sign};
 
