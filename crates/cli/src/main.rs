@@ -24,6 +24,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<commands::run::Run>),
+    Check(Box<commands::check::Check>),
+    Compare(commands::compare::Compare),
     List(commands::list::List),
     Show(commands::show::Show),
     Diff(commands::diff::Diff),
@@ -32,6 +34,7 @@ enum Command {
     Audit(commands::audit::Audit),
     Denials(commands::denials::Denials),
     Rm(commands::rm::Rm),
+    Review(commands::review::Review),
     Approve(commands::approve::Approve),
     Reject(commands::approve::Reject),
     Verify(commands::verify::Verify),
@@ -39,6 +42,7 @@ enum Command {
     Policy(commands::policy::Policy),
     Init(commands::init::Init),
     Sandbox(commands::sandbox::Sandbox),
+    Image(commands::image::Image),
     Environment(commands::environment::Environment),
     Status(commands::status::Status),
     Gc(commands::gc::Gc),
@@ -59,6 +63,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Run(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Compare(command) => command.run(),
         Command::List(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
@@ -67,6 +73,7 @@ fn main() -> ExitCode {
         Command::Audit(command) => command.run(),
         Command::Denials(command) => command.run(),
         Command::Rm(command) => command.run(),
+        Command::Review(command) => command.run(),
         Command::Approve(command) => command.run(),
         Command::Reject(command) => command.run(),
         Command::Verify(command) => command.run(),
@@ -74,6 +81,7 @@ fn main() -> ExitCode {
         Command::Policy(command) => command.run(),
         Command::Init(command) => command.run(),
         Command::Sandbox(command) => command.run(),
+        Command::Image(command) => command.run(),
         Command::Environment(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Gc(command) => command.run(),

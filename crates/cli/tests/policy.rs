@@ -244,6 +244,18 @@ fn check_says_what_is_wrong_and_where() -> Result<()> {
             include_str!("../../../examples/policy.toml"),
         )?;
         ensure!(env.look(fixture, &["policy", "check", &good])? == "ok\n");
+        let proposal = include_str!("../../../examples/ringfence.toml");
+        let proposal = file(fixture, "proposal.toml", proposal)?;
+        ensure!(env.look(fixture, &["policy", "check", &proposal])? == "ok\n");
+        let told = env.look(fixture, &["policy", "explain", "--policy", &proposal])?;
+        for item in [
+            "environment.setup",
+            "environment.key",
+            "pip = true",
+            "mounts.tmpfs",
+        ] {
+            ensure!(told.contains(item), "no `{item}` in {told}");
+        }
         let bad = file(fixture, "bad.toml", "extends = 'nothing'")?;
         let output = env.call(fixture).finish(&["policy", "check", &bad])?;
         output.exits(1)?;

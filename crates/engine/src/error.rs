@@ -11,7 +11,9 @@ use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::blame::BlameError;
 use crate::changes::ChangesError;
+use crate::checks::LaterError;
 use crate::client::ClientError;
+use crate::compare::CompareError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
 use crate::environment::EnvironmentError;
@@ -20,6 +22,7 @@ use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
+use crate::images::ImageError;
 use crate::init::InitError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
@@ -27,8 +30,10 @@ use crate::keys::KeyError;
 use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
+use crate::patch::PatchError;
 use crate::policy::PolicyError;
 use crate::presets::PresetError;
+use crate::pull_request::PullRequestError;
 use crate::sandbox::SandboxError;
 use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
@@ -80,13 +85,27 @@ pub enum Error {
     #[error(transparent)]
     Id(#[from] IdError),
     #[error(transparent)]
+    Later(#[from] LaterError),
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    #[error("the patch cannot be laid over the folder")]
+    LayPatch(#[source] PatchError),
+    #[error(transparent)]
     Init(#[from] InitError),
+    #[error(transparent)]
+    Later(#[from] LaterError),
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    #[error("the patch cannot be laid over the folder")]
+    LayPatch(#[source] PatchError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Preset(#[from] PresetError),
+    #[error(transparent)]
+    Image(#[from] ImageError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
     #[error(transparent)]
@@ -105,6 +124,8 @@ pub enum Error {
     Blame(#[from] BlameError),
     #[error(transparent)]
     Verdict(#[from] VerdictError),
+    #[error(transparent)]
+    PullRequest(#[from] PullRequestError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -277,6 +298,12 @@ impl Error {
     /// Whose move it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Later(LaterError::NoCheck)
+            | Self::Compare(CompareError::Count | CompareError::Twice(_)) => ErrorKind::Invalid,
+            Self::Compare(CompareError::NoBundle(_)) => ErrorKind::NotFound,
+            Self::Compare(CompareError::NoWinner) => ErrorKind::Denied,
+            Self::Later(_) => ErrorKind::Conflict,
+            Self::LayPatch(_) => ErrorKind::Unavailable,
             Self::NoFolder(_) | Self::NoBundle(_) | Self::NotKept { .. } => ErrorKind::NotFound,
             Self::SandboxBusy(_)
             | Self::NotStill(_)
@@ -312,8 +339,10 @@ impl Error {
             Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
+            Self::PullRequest(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
+            Self::Image(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
@@ -354,13 +383,17 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Later(error) => error.hint(),
             Self::Environment(error) => return error.hint(),
+            Self::Later(error) => error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),
+            Self::PullRequest(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
+            Self::Image(error) if error.hint().is_some() => error.hint().unwrap_or_default(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

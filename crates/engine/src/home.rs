@@ -14,7 +14,9 @@
 //! │   └── lock            held for as long as a process drives the run (lock.rs)
 //! ├── logs/<run>/
 //! │   ├── stdout          all that the command wrote, as far as the bound allows
-//! │   └── stderr
+//! │   ├── stderr
+//! │   └── checks/         what checks of the host's own printed
+//! ├── checks/<key>/       results of checks, by what they are of (checks/kept.rs)
 //! ├── tools/<digest>/     the direct tools, by what they are (guest.rs); made when first needed
 //! ├── mirrors/<mirror>/   a bare repository, and `<mirror>.lock` beside it
 //! ├── bases/<base>/       what a sandbox starts from, read-only, shared
@@ -24,6 +26,7 @@
 //! ├── environments/<key>/ what a setup made, read-only, shared (environment.rs)
 //! ├── caches/             what setups left in caches, read-only, shared
 //! ├── layers/<layer>/     sealed: what a sandbox wrote on top of a base or another layer
+//! ├── images/             what images are made of (images.rs)
 //! └── sandboxes/<sandbox>/
 //!     ├── top/            `upper`, which is written (as a layer), and overlayfs's `work`
 //!     ├── lock            held by the keeper for as long as it lives
@@ -45,6 +48,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use ringfence_model::environment::CacheKind;
+use ringfence_model::image::Digest;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -59,16 +63,18 @@ const MAX_VERSION_BYTES: usize = 32;
 /// How the name of a bundle ends that is not whole.
 pub(crate) const PARTIAL: &str = ".partial";
 
-const DIRECTORIES: [&str; 11] = [
+const DIRECTORIES: [&str; 12] = [
     "bundles",
     "keys",
     "workspaces",
     "logs",
     "artefacts",
+    "checks",
     "mirrors",
     "bases",
     "layers",
     "sandboxes",
+    "images",
     "environments",
     "caches",
 ];
@@ -244,6 +250,11 @@ impl Home {
         self.log(run).join("stderr")
     }
 
+    /// Results of checks that are kept.
+    pub fn checks(&self) -> PathBuf {
+        self.root.join("checks")
+    }
+
     /// Packages that gates keep for one another.
     pub fn artefacts(&self) -> PathBuf {
         self.root.join("artefacts")
@@ -271,6 +282,15 @@ impl Home {
 
     pub fn layer(&self, layer: LayerId) -> PathBuf {
         self.layers().join(layer.as_str())
+    }
+
+    pub fn images(&self) -> PathBuf {
+        self.root.join("images")
+    }
+
+    /// An unpacked layer of images, by its diff id.
+    pub fn image_layer(&self, diff: Digest) -> PathBuf {
+        self.images().join("layers").join(diff.hex())
     }
 
     pub fn sandboxes(&self) -> PathBuf {

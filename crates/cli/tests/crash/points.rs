@@ -25,6 +25,7 @@ const WALKED: &[&str] = &[
     "squash",
     "keeper",
     "run",
+    "image",
 ];
 
 fn points(verb: &str) -> impl Iterator<Item = &'static str> {

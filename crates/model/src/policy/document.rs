@@ -18,7 +18,9 @@ use super::area::Area;
 use super::export::Export;
 use super::glob::Globs;
 use super::network::{NetworkRule, Origin};
+use super::review::Review;
 use super::{Bound, Bounds, Line, Mount, SecretRule, Variable};
+use crate::check::MAX_CHECKS;
 use crate::gate::Mock;
 use crate::limits::{Limit, QuantityError, parse_duration_seconds, parse_size};
 use reader::{Reader, Value};
@@ -49,6 +51,7 @@ pub struct Document {
     pub set: BTreeMap<String, Variable>,
     pub limits: Bounds,
     pub environment: EnvironmentText,
+    pub review: Review,
 }
 
 /// An item of `network.allow`.
@@ -128,6 +131,7 @@ impl Document {
             "limits",
             "environment",
             "mounts",
+            "review",
         ];
         for (key, value) in reader.keys(table, &keys) {
             match key {
@@ -136,6 +140,7 @@ impl Document {
                 "network" => document.read_network(reader, value),
                 "secrets" => document.read_secrets(reader, value, home),
                 "env" => document.read_env(reader, value),
+                "review" => document.read_review(reader, value),
                 "environment" => document.read_environment(reader, value),
                 "mounts" => document.read_mounts(reader, value),
                 _ => document.read_limits(reader, value),
@@ -188,6 +193,29 @@ impl Document {
                 continue;
             }
             read_variables(reader, value, &mut self.set);
+        }
+    }
+
+    fn read_review<'t>(&mut self, reader: &mut Reader<'t>, value: &Value<'t>) {
+        let Some(table) = reader.table(value) else {
+            return;
+        };
+        let glob = |text: &str| Globs::parse(&[text]).map(|_| ());
+        for (key, value) in reader.keys(table, &["checks", "protected", "network"]) {
+            match key {
+                "checks" => {
+                    self.review.checks = reader.lines(value, crate::check::command);
+                    if self.review.checks.len() > MAX_CHECKS {
+                        reader.wrong(value.span(), format!("at most {MAX_CHECKS} checks"));
+                    }
+                }
+                "protected" => self.review.protected = reader.lines(value, glob),
+                _ => {
+                    for item in reader.array(value) {
+                        self.review.network.0.extend(grants::allowed(reader, item));
+                    }
+                }
+            }
         }
     }
 

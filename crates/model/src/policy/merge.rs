@@ -4,7 +4,7 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | `hide`, `read_only`, `deny` | all of them |
+//! | `hide`, `read_only`, `deny`, all of `review` | all of them |
 //! | `write`, `export`, `cache` | the later one, where it says something |
 //! | `allow`, `pass` | all of them; an empty list leaves nothing of what was before |
 //! | `environment` | the later one, key by key, where it says something; rules of its network are added |
@@ -49,6 +49,11 @@ impl Document {
         out.secrets.extend(self.secrets);
         out.set.extend(self.set);
         out.limits.extend(self.limits);
+        add_lines(&mut out.review.checks, self.review.checks);
+        add_lines(&mut out.review.protected, self.review.protected);
+        for rule in self.review.network.0 {
+            add(&mut out.review.network.0, rule);
+        }
         out.environment = self.environment.over(out.environment);
         out
     }
@@ -125,6 +130,7 @@ impl Document {
             env: Variables { pass, set },
             limits: self.limits,
             environment,
+            review: self.review,
         })
     }
 }

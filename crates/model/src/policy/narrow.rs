@@ -13,7 +13,9 @@ use super::area::Area;
 use super::document::{Document, EnvironmentText};
 use super::export::covers;
 use super::network::{Effect, NetworkRule, Origin};
+use super::review::Review;
 use super::{Bounds, Effective, Line, SecretRule, Variable, bound};
+use crate::check::MAX_CHECKS;
 use crate::gate::Index;
 use crate::limits::Limits;
 
@@ -49,6 +51,7 @@ pub fn narrow(policy: &mut Effective, proposal: Proposal, usual: &Limits) -> Vec
     narrowing.files(&mut document);
     narrowing.network(&mut document, proposal.allow);
     narrowing.env(&mut document);
+    narrowing.review(document.review);
     narrowing.limits(document.limits, usual);
     narrowing.environment(document.environment);
     narrowing.refused
@@ -171,6 +174,28 @@ impl Narrowing<'_> {
             let same = |own: &Variable| own.value == variable.value;
             if !self.policy.env.set.get(&name).is_some_and(same) {
                 self.refuse(format!("env.set {name}"), &variable.from, ONLY_HOST);
+            }
+        }
+    }
+
+    /// A folder can ask for more looks, and for nothing that a look could reach.
+    fn review(&mut self, asked: Review) {
+        let own = &mut self.policy.review;
+        let mut lost = Vec::new();
+        for check in asked.checks {
+            match own.checks.len() < MAX_CHECKS {
+                true => own.add(check),
+                false => lost.push(check),
+            }
+        }
+        add(&mut own.protected, asked.protected);
+        for check in lost {
+            let why = format!("there are {MAX_CHECKS} checks already");
+            self.refuse(check.text, &check.from, &why);
+        }
+        for rule in asked.network.0 {
+            if !self.policy.review.network.0.contains(&rule) {
+                self.refuse(format!("review.network {rule}"), &rule.from, ONLY_HOST);
             }
         }
     }
