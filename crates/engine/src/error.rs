@@ -84,12 +84,6 @@ pub enum Error {
     #[error(transparent)]
     Id(#[from] IdError),
     #[error(transparent)]
-    Later(#[from] LaterError),
-    #[error(transparent)]
-    Compare(#[from] CompareError),
-    #[error("the patch cannot be laid over the folder")]
-    LayPatch(#[source] PatchError),
-    #[error(transparent)]
     Init(#[from] InitError),
     #[error(transparent)]
     Later(#[from] LaterError),
@@ -379,7 +373,6 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
-            Self::Later(error) => error.hint(),
             Self::Environment(error) => return error.hint(),
             Self::Later(error) => error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
