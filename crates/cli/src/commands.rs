@@ -19,6 +19,7 @@ mod limits;
 pub mod list;
 pub mod logs;
 pub mod policy;
+pub mod review;
 pub mod rm;
 pub mod run;
 pub mod sandbox;

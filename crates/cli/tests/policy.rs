@@ -1,6 +1,8 @@
 //! R14, R59, R60: a policy is read before anything starts; a repository can only narrow it; and what
 //! is said of it is what holds.
 
+#[path = "policy/init.rs"]
+mod init;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,
@@ -8,6 +10,8 @@
     reason = "each test program uses its own part"
 )]
 mod support;
+#[path = "policy/toolchains.rs"]
+mod toolchains;
 
 use std::fs;
 use std::path::PathBuf;

@@ -33,6 +33,7 @@ use crate::mirror::MirrorError;
 use crate::patch::PatchError;
 use crate::policy::PolicyError;
 use crate::presets::PresetError;
+use crate::pull_request::PullRequestError;
 use crate::sandbox::SandboxError;
 use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
@@ -117,6 +118,8 @@ pub enum Error {
     Blame(#[from] BlameError),
     #[error(transparent)]
     Verdict(#[from] VerdictError),
+    #[error(transparent)]
+    PullRequest(#[from] PullRequestError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -330,6 +333,7 @@ impl Error {
             Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
+            Self::PullRequest(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
             Self::Image(error) => error.kind(),
@@ -378,6 +382,7 @@ impl Error {
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),
+            Self::PullRequest(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),

@@ -44,6 +44,8 @@ pub mod ownership;
 pub mod patch;
 pub mod policy;
 pub mod presets;
+pub mod pull_request;
+pub mod review;
 pub mod run;
 pub mod sandbox;
 pub mod sandboxes;

@@ -21,6 +21,7 @@ mod layers;
 mod marks;
 mod migrations;
 mod programs;
+mod pull_requests;
 mod recover;
 mod runs;
 mod sandboxes;
@@ -47,6 +48,7 @@ pub use evictions::EvictionRecord;
 pub use images::{ImageLayerRecord, ImageRecord};
 pub use layers::{CheckpointRecord, LayerRecord};
 pub(crate) use marks::{ARCHIVED, ATTEMPT, KEPT};
+pub use pull_requests::{PullRequestRecord, PullRequestState};
 pub use recover::{Orphan, OrphanKind, RecoverError, Recovered, orphans, recover};
 pub(crate) use runs::is_plain_name;
 pub use runs::{
