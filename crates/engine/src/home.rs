@@ -48,6 +48,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use ringfence_model::environment::CacheKind;
+use ringfence_model::image::Digest;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -285,6 +286,11 @@ impl Home {
 
     pub fn images(&self) -> PathBuf {
         self.root.join("images")
+    }
+
+    /// An unpacked layer of images, by its diff id.
+    pub fn image_layer(&self, diff: Digest) -> PathBuf {
+        self.images().join("layers").join(diff.hex())
     }
 
     pub fn sandboxes(&self) -> PathBuf {

@@ -127,6 +127,7 @@ pub fn run(
         identity: workspace.identity().as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
         files: sandbox.files().clone(),
+        image: standing.facts.image.clone(),
     })?;
 
     steps.begin("prove", console)?;

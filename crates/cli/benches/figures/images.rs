@@ -158,7 +158,8 @@ impl Docker {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new("docker");
+        // Beside its daemon there may be others on the path.
+        let mut command = Command::new("/usr/bin/docker");
         command.args(["-H", &self.socket]).args(words);
         command
     }

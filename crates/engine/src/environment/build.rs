@@ -342,6 +342,7 @@ impl Setting<'_> {
             identity: spec.identity.as_str().to_owned(),
             limits: sandbox.grades().to_vec(),
             files: sandbox.files().clone(),
+            image: inputs.image.clone(),
         })?;
         let probes = sandbox.prove(&self.home.canary())?;
         journal.append(Event::Proof { probes })?;

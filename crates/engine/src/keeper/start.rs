@@ -23,7 +23,7 @@ use super::serve::{End, Keeping, Patience};
 use crate::base::{self, Base};
 use crate::changes::remove_tree;
 use crate::clock::now_us;
-use crate::environment::Standing;
+use crate::environment::{self, Standing};
 use crate::error::Error;
 use crate::fail;
 use crate::files::{check_mounts, mask};
@@ -208,7 +208,7 @@ fn begin(
     let limits = &record.detail.limits;
     let base = base::open(home, store, record.base)?;
     let mounted: Vec<LayerId> = stack.iter().map(|layer| layer.id).collect();
-    let (mut spec, identity) = spec(home, places, &base, &mounted, record)?;
+    let (mut spec, identity) = spec((home, store), places, &base, &mounted, record)?;
     let program = std::env::current_exe().map_err(|source| Error::StartKeeper {
         sandbox: id.to_string(),
         source,
@@ -233,6 +233,7 @@ fn begin(
         identity: identity.as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
         files: sandbox.files().clone(),
+        image: environment::image_of(&record.detail.stands_on).map(str::to_owned),
     })?;
     let probes = sandbox.prove(&home.canary())?;
     journal.append(Event::Proof { probes })?;
@@ -258,7 +259,7 @@ fn begin(
 }
 
 fn spec(
-    home: &Home,
+    (home, store): (&Home, &Store),
     places: &Places,
     base: &Base,
     layers: &[LayerId],
@@ -287,7 +288,7 @@ fn spec(
     lower.extend(mask.layer);
     lower.push(base.path.clone());
     make_top(places, &identity)?;
-    let standing = Standing::again(home, &policy.environment, &record.detail.stands_on)?;
+    let standing = Standing::again(home, store, &policy.environment, &record.detail.stands_on)?;
     if let Some(setup) = standing.setup.as_ref().filter(|setup| !setup.is_dir()) {
         return Err(Error::LayerGone(setup.clone()));
     }

@@ -97,10 +97,11 @@ pub fn create(
         None => Vec::new(),
     };
     let order = order(host, &policy, &base, folder.as_deref())?;
-    let resolved = environment::resolve(&order)?;
+    let (home, store) = (&host.home, &host.store);
+    let resolved = environment::resolve(home, store, &order, &mut Said(progress))?;
     let stands_on = resolved.as_ref().map(Resolved::stands_on);
     // Those of the environment count less than any.
-    let mut env = environment::variables(&order);
+    let mut env = environment::variables(&order, resolved.as_ref());
     env.extend(policy.env.iter().cloned());
     env.extend(request.env.iter().cloned());
     let id = SandboxId::random()?;

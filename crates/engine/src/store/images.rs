@@ -227,12 +227,18 @@ impl Store {
         Ok(())
     }
 
-    /// What stands on an image.
+    /// What stands on an image: what was recorded here, and sandboxes, which say so themselves.
     pub fn image_uses(&self, image: Digest) -> Result<Vec<String>, StoreError> {
         let image = image.to_string();
         let read = || -> Result<Vec<String>, rusqlite::Error> {
             self.connection
-                .prepare_cached("SELECT user FROM image_uses WHERE digest = ?1 ORDER BY user")?
+                .prepare_cached(
+                    "SELECT user FROM image_uses WHERE digest = ?1
+                     UNION SELECT 'sandbox ' || sandboxes.id
+                         FROM sandboxes, json_each(sandboxes.detail, '$.stands_on')
+                         WHERE value = 'images/' || ?1
+                     ORDER BY 1",
+                )?
                 .query_map([&image], |row| row.get(0))?
                 .collect()
         };
