@@ -14,6 +14,7 @@ mod limits;
 pub mod list;
 pub mod logs;
 pub mod policy;
+pub mod review;
 pub mod rm;
 pub mod run;
 pub mod sandbox;

@@ -9,6 +9,9 @@
 )]
 mod support;
 
+#[path = "terminal/review.rs"]
+mod review;
+
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -111,8 +114,13 @@ impl OnTerminal {
     }
 
     /// Waits for the summary and the end, and looks whether the terminal is as it was.
-    fn finish(mut self) -> Result<(ExitStatus, String)> {
-        self.until("\nrun ")?;
+    fn finish(self) -> Result<(ExitStatus, String)> {
+        self.finish_with("\nrun ")
+    }
+
+    /// The same, with other last words.
+    fn finish_with(mut self, last: &str) -> Result<(ExitStatus, String)> {
+        self.until(last)?;
         let status = self.child.wait()?;
         let after = tcgetattr(&self.theirs)?;
         ensure!(

@@ -27,6 +27,7 @@ use crate::lock::LockError;
 use crate::mirror::MirrorError;
 use crate::policy::PolicyError;
 use crate::presets::PresetError;
+use crate::pull_request::PullRequestError;
 use crate::sandbox::SandboxError;
 use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
@@ -99,6 +100,8 @@ pub enum Error {
     Blame(#[from] BlameError),
     #[error(transparent)]
     Verdict(#[from] VerdictError),
+    #[error(transparent)]
+    PullRequest(#[from] PullRequestError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -304,6 +307,7 @@ impl Error {
             Self::Audit(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
+            Self::PullRequest(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
@@ -349,6 +353,7 @@ impl Error {
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),
+            Self::PullRequest(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
             Self::RuntimeLost { .. } => {

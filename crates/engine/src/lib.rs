@@ -38,6 +38,8 @@ pub mod output;
 pub mod patch;
 pub mod policy;
 pub mod presets;
+pub mod pull_request;
+pub mod review;
 pub mod run;
 pub mod sandbox;
 pub mod sandboxes;

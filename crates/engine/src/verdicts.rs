@@ -253,4 +253,4 @@ fn check_words(why: Option<&str>, by: &By) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

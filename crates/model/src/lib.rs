@@ -9,6 +9,7 @@ pub mod claim;
 pub mod environment;
 pub mod flag;
 pub mod gate;
+pub mod holding;
 pub mod host;
 pub mod journal;
 pub mod limits;
