@@ -12,6 +12,8 @@
 
 #[path = "figures/burst.rs"]
 mod burst;
+#[path = "figures/checks.rs"]
+mod checks;
 #[path = "figures/create.rs"]
 mod create;
 #[path = "figures/density.rs"]
@@ -71,6 +73,7 @@ const FIGURES: &[Figure] = &[
     ("keeper", keeper::measure),
     ("verify", verify::measure),
     ("observe", observe::measure),
+    ("checks", checks::measure),
 ];
 
 /// What was typed.

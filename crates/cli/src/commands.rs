@@ -3,11 +3,15 @@
 pub mod approve;
 pub mod audit;
 pub mod blame;
+pub mod check;
+pub mod compare;
 pub mod completions;
 pub mod denials;
 pub mod diff;
 pub mod doctor;
+pub mod environment;
 pub mod gc;
+pub mod init;
 pub mod keep;
 pub mod key;
 mod limits;

@@ -24,6 +24,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<commands::run::Run>),
+    Check(Box<commands::check::Check>),
+    Compare(commands::compare::Compare),
     List(commands::list::List),
     Show(commands::show::Show),
     Diff(commands::diff::Diff),
@@ -38,7 +40,9 @@ enum Command {
     Verify(commands::verify::Verify),
     Key(commands::key::Key),
     Policy(commands::policy::Policy),
+    Init(commands::init::Init),
     Sandbox(commands::sandbox::Sandbox),
+    Environment(commands::environment::Environment),
     Status(commands::status::Status),
     Gc(commands::gc::Gc),
     Du(commands::gc::Du),
@@ -50,12 +54,16 @@ enum Command {
     Gate(commands::keep::Gate),
     #[command(hide = true)]
     Settle(commands::keep::Settle),
+    #[command(hide = true)]
+    Own(commands::keep::Own),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Run(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Compare(command) => command.run(),
         Command::List(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
@@ -70,13 +78,16 @@ fn main() -> ExitCode {
         Command::Verify(command) => command.run(),
         Command::Key(command) => command.run(),
         Command::Policy(command) => command.run(),
+        Command::Init(command) => command.run(),
         Command::Sandbox(command) => command.run(),
+        Command::Environment(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Gc(command) => command.run(),
         Command::Du(command) => command.run(),
         Command::Keep(command) => command.run(),
         Command::Gate(command) => command.run(),
         Command::Settle(command) => command.run(),
+        Command::Own(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => command.run(),
     };

@@ -11,20 +11,25 @@ use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::blame::BlameError;
 use crate::changes::ChangesError;
+use crate::checks::LaterError;
 use crate::client::ClientError;
+use crate::compare::CompareError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
+use crate::environment::EnvironmentError;
 use crate::files::FilesError;
 use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
+use crate::init::InitError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
 use crate::keys::KeyError;
 use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
+use crate::patch::PatchError;
 use crate::policy::PolicyError;
 use crate::presets::PresetError;
 use crate::pull_request::PullRequestError;
@@ -79,6 +84,14 @@ pub enum Error {
     #[error(transparent)]
     Id(#[from] IdError),
     #[error(transparent)]
+    Later(#[from] LaterError),
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    #[error("the patch cannot be laid over the folder")]
+    LayPatch(#[source] PatchError),
+    #[error(transparent)]
+    Init(#[from] InitError),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -90,6 +103,8 @@ pub enum Error {
     Lock(#[from] LockError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
     #[error(transparent)]
     Gate(#[from] GateError),
     #[error(transparent)]
@@ -274,6 +289,12 @@ impl Error {
     /// Whose move it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Later(LaterError::NoCheck)
+            | Self::Compare(CompareError::Count | CompareError::Twice(_)) => ErrorKind::Invalid,
+            Self::Compare(CompareError::NoBundle(_)) => ErrorKind::NotFound,
+            Self::Compare(CompareError::NoWinner) => ErrorKind::Denied,
+            Self::Later(_) => ErrorKind::Conflict,
+            Self::LayPatch(_) => ErrorKind::Unavailable,
             Self::NoFolder(_) | Self::NoBundle(_) | Self::NotKept { .. } => ErrorKind::NotFound,
             Self::SandboxBusy(_)
             | Self::NotStill(_)
@@ -292,6 +313,7 @@ impl Error {
             Self::KeeperFailed { exit_code, .. } => ErrorKind::of_exit_code(*exit_code),
             Self::Gate(GateError::Secret(_)) | Self::Network(_) => ErrorKind::Invalid,
             Self::Gate(_) => ErrorKind::Unavailable,
+            Self::Environment(error) => error.kind(),
             Self::RuntimeLost { .. }
             | Self::OtherExecution { .. }
             | Self::WorkspaceBroken { .. }
@@ -305,6 +327,7 @@ impl Error {
                 ErrorKind::Invalid
             }
             Self::Audit(error) => error.kind(),
+            Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
             Self::PullRequest(error) => error.kind(),
@@ -350,11 +373,14 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
+            Self::Later(error) => error.hint(),
+            Self::Environment(error) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),
             Self::PullRequest(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
+            Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"

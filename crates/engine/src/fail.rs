@@ -70,6 +70,7 @@ pub const POINTS: &[&str] = &[
     "keeper:done",
     "run:changed",
     "run:rendered",
+    "run:validated",
     "run:ended",
     "run:result",
     "run:summary",

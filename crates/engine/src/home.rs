@@ -14,13 +14,17 @@
 //! │   └── lock            held for as long as a process drives the run (lock.rs)
 //! ├── logs/<run>/
 //! │   ├── stdout          all that the command wrote, as far as the bound allows
-//! │   └── stderr
+//! │   ├── stderr
+//! │   └── checks/         what checks of the host's own printed
+//! ├── checks/<key>/       results of checks, by what they are of (checks/kept.rs)
 //! ├── tools/<digest>/     the direct tools, by what they are (guest.rs); made when first needed
 //! ├── mirrors/<mirror>/   a bare repository, and `<mirror>.lock` beside it
 //! ├── bases/<base>/       what a sandbox starts from, read-only, shared
 //! │   ├── workspace/      the tree, with a private `.git`
 //! │   ├── home/           empty
 //! │   └── tmp/            empty
+//! ├── environments/<key>/ what a setup made, read-only, shared (environment.rs)
+//! ├── caches/             what setups left in caches, read-only, shared
 //! ├── layers/<layer>/     sealed: what a sandbox wrote on top of a base or another layer
 //! └── sandboxes/<sandbox>/
 //!     ├── top/            `upper`, which is written (as a layer), and overlayfs's `work`
@@ -42,6 +46,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use ringfence_model::environment::CacheKind;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -56,16 +61,19 @@ const MAX_VERSION_BYTES: usize = 32;
 /// How the name of a bundle ends that is not whole.
 pub(crate) const PARTIAL: &str = ".partial";
 
-const DIRECTORIES: [&str; 9] = [
+const DIRECTORIES: [&str; 12] = [
     "bundles",
     "keys",
     "workspaces",
     "logs",
     "artefacts",
+    "checks",
     "mirrors",
     "bases",
     "layers",
     "sandboxes",
+    "environments",
+    "caches",
 ];
 
 /// An opened home: checked, complete, ours.
@@ -239,6 +247,11 @@ impl Home {
         self.log(run).join("stderr")
     }
 
+    /// Results of checks that are kept.
+    pub fn checks(&self) -> PathBuf {
+        self.root.join("checks")
+    }
+
     /// Packages that gates keep for one another.
     pub fn artefacts(&self) -> PathBuf {
         self.root.join("artefacts")
@@ -274,6 +287,22 @@ impl Home {
 
     pub fn sandbox(&self, sandbox: SandboxId) -> PathBuf {
         self.sandboxes().join(sandbox.as_str())
+    }
+
+    pub fn environments(&self) -> PathBuf {
+        self.root.join("environments")
+    }
+
+    pub fn environment(&self, key: &str) -> PathBuf {
+        self.environments().join(key)
+    }
+
+    pub fn caches(&self) -> PathBuf {
+        self.root.join("caches")
+    }
+
+    pub fn cache(&self, kind: CacheKind, scope: &str) -> PathBuf {
+        self.caches().join(kind.row().name).join(scope)
     }
 
     fn open_root(&self) -> Result<OwnedFd, HomeError> {

@@ -8,13 +8,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use ringfence_jail::cgroup::{Cgroup, CgroupEvents, CgroupLimits};
-use ringfence_jail::identity::AGENT_ID;
 use ringfence_jail::launch::{LaunchError, Launched, launch};
-use ringfence_jail::plan::{Access, Area, Spec};
+use ringfence_jail::plan::{Access, Area, Root, Runs, Spec};
 use ringfence_model::ByteText;
 use ringfence_model::journal::{FilesHeld, ProbeResult};
 use ringfence_model::limits::{Grade, Graded, Limit, Limits};
-use ringfence_model::wire::{Hello, MemoryWatch, Observation, Prove, Reply, Request, Wall};
+use ringfence_model::wire::{Hello, MemoryWatch, Observation, Prove, Reply, Request, Setup, Wall};
 
 use crate::attend::Channel;
 use crate::client::{Client, ClientError};
@@ -97,8 +96,8 @@ impl Sandbox {
         let inside = spec.workspace.inside.to_string_lossy().into_owned();
         let reach = Reach::of(spec);
         let hello = Hello {
-            agent_uid: AGENT_ID,
-            agent_gid: AGENT_ID,
+            agent_uid: spec.runs.id(),
+            agent_gid: spec.runs.id(),
             workspace: inside,
             observation,
             gate: gate.is_some(),
@@ -113,6 +112,10 @@ impl Sandbox {
                 .filter(|_| !memory_held)
                 .map(|limit_bytes| MemoryWatch { limit_bytes }),
             cpu_seconds: limits.cpu_seconds,
+            setup: (spec.runs == Runs::Setup).then(|| Setup {
+                capabilities: spec.runs.capabilities(),
+                writes_root: writes_root(spec),
+            }),
         };
         let wall = match client
             .call(&Request::Hello(hello))
@@ -157,9 +160,7 @@ impl Sandbox {
         let prove = Prove {
             canary: ByteText::from(canary.as_os_str().as_bytes()),
             host_port,
-            unwritable: ["", "/usr", "/etc", "/usr/bin", "/proc/sys", "/.ringfence"]
-                .map(str::to_owned)
-                .to_vec(),
+            unwritable: self.reach.never.iter().map(|&path| path.into()).collect(),
             held: self.reach.held.clone(),
             writable: self.reach.tried.clone(),
         };
@@ -223,12 +224,23 @@ impl Sandbox {
 struct Reach {
     writable: Vec<String>,
     held: Vec<String>,
+    /// Directories of the system.
+    never: &'static [&'static str],
     /// One of the directories that can be written.
     tried: String,
 }
 
+/// Whether `/` itself can be written.
+fn writes_root(spec: &Spec) -> bool {
+    match &spec.root {
+        Root::Host => false,
+        Root::Image(image) => image.writable.is_some(),
+    }
+}
+
 impl Reach {
     fn of(spec: &Spec) -> Self {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
         let inside = |area: &Area| {
             let path = spec.workspace.inside.join(&area.path);
             path.to_string_lossy().trim_end_matches('/').to_owned()
@@ -242,7 +254,7 @@ impl Reach {
                 .mounts
                 .iter()
                 .filter(move |mount| mount.access == access);
-            mounts.map(|mount| mount.inside.to_string_lossy().into_owned())
+            mounts.map(|mount| text(&mount.inside))
         };
         let root = inside(&Area {
             path: "".into(),
@@ -262,8 +274,24 @@ impl Reach {
                 .into_iter()
                 .chain(parts)
                 .chain(mounts(Access::Write))
+                .chain(spec.overlays.iter().map(|o| text(&o.inside)))
+                .chain(spec.tmpfs.iter().map(|area| text(&area.inside)))
                 .collect(),
             held,
+            never: match &spec.root {
+                Root::Host => &["", "/usr", "/etc", "/usr/bin", "/proc/sys", "/.ringfence"],
+                // What is a directory for certain: an image may have links elsewhere.
+                Root::Image(image) if image.writable.is_none() => &[
+                    "",
+                    "/etc",
+                    "/home",
+                    "/var",
+                    "/dev",
+                    "/proc/sys",
+                    "/.ringfence",
+                ],
+                Root::Image(_) => &["/dev", "/proc/sys", "/.ringfence"],
+            },
             tried,
         }
     }
@@ -301,7 +329,10 @@ fn cgroup_name(name: &str) -> String {
 
 /// Removes what a sandbox leaves whose driver was killed; its processes are gone with it.
 pub fn sweep(name: &str) {
-    ringfence_jail::cgroup::sweep(&cgroup_name(name));
+    let rooms = crate::checks::cgroup_names(name);
+    for name in rooms.iter().map(String::as_str).chain([name]) {
+        ringfence_jail::cgroup::sweep(&cgroup_name(name));
+    }
 }
 
 /// What holds each limit on this host.

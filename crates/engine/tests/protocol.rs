@@ -1,6 +1,6 @@
 //! The guest and its protocol on the native backend: commands, files, watches, liveness.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 #[path = "shared/again.rs"]
 mod again;
@@ -9,6 +9,8 @@ mod again;
 mod bench;
 #[path = "protocol/hostile.rs"]
 mod hostile;
+#[path = "protocol/image.rs"]
+mod image;
 
 use std::time::Duration;
 

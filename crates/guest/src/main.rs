@@ -27,7 +27,7 @@ use execs::Execs;
 use files::Files;
 use freeze::{Freezer, World};
 use observe::Observer;
-use ringfence_jail::lockdown;
+use ringfence_jail::lockdown::{self, RootWrites};
 use ringfence_jail::seccomp::{SetIds, Watched};
 use ringfence_jail::warden::BecomeAgent;
 use ringfence_model::ByteText;
@@ -244,7 +244,11 @@ fn lock_down(hello: &Hello) -> io::Result<Wall> {
         lockdown::make_undumpable().map_err(io::Error::other)?;
         ringfence_jail::become_subject_of(KILL)?;
     }
-    let wall = lockdown::raise_wall(&hello.writable).map_err(io::Error::other)?;
+    let root = match &hello.setup {
+        Some(setup) if setup.writes_root => RootWrites::Yes,
+        _ => RootWrites::No,
+    };
+    let wall = lockdown::raise_wall(&hello.writable, root).map_err(io::Error::other)?;
     let set_ids = match hello.writes_host {
         true => SetIds::Refused,
         false => SetIds::Allowed,
@@ -259,6 +263,11 @@ fn lock_down(hello: &Hello) -> io::Result<Wall> {
 
 /// Whether the guest is somebody else than the agent.
 pub(crate) fn become_agent(hello: &Hello) -> BecomeAgent {
+    if let Some(setup) = &hello.setup {
+        return BecomeAgent::Setup {
+            keep: setup.capabilities,
+        };
+    }
     if rustix::process::getuid().as_raw() == hello.agent_uid {
         BecomeAgent::Already
     } else {

@@ -88,10 +88,12 @@ fn tried(prove: &Prove, hello: &Hello) -> Vec<ProbeResult> {
             .map_or_else(|| "made and removed".to_owned(), said),
     );
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let keep = hello.setup.as_ref().map_or(0, |setup| setup.capabilities);
+    let capabilities = format!("{keep:016x}");
     for (key, expected) in [
-        ("CapEff", "0000000000000000"),
-        ("CapPrm", "0000000000000000"),
-        ("CapBnd", "0000000000000000"),
+        ("CapEff", &capabilities[..]),
+        ("CapPrm", &capabilities),
+        ("CapBnd", &capabilities),
         ("CapAmb", "0000000000000000"),
         ("NoNewPrivs", "1"),
         ("Seccomp", "2"),

@@ -11,12 +11,12 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use crate::identity::{AGENT_ID, BOUND_CAPABILITIES};
-use crate::plan::{Op, Shown};
+use crate::plan::{Op, SYSTEM_ATTRIBUTES, Shown};
 use crate::sys::{self, Recursive};
 
 /// BOUND: system directories, `/etc` directories, devices, layers and object directories of one
 /// sandbox; a plan with more is refused before the clone.
-pub(crate) const SLOTS: usize = 128;
+pub(crate) const SLOTS: usize = 384;
 
 /// Where the protocol socket and the guest program are when the guest starts.
 pub(crate) const CONTROL_FD: RawFd = 3;
@@ -45,6 +45,8 @@ pub(crate) struct Failed {
 /// Executes all operations in order.
 pub(crate) fn execute(ops: &[Op], handed: Handed) -> Result<(), Failed> {
     let mut slots: [Option<OwnedFd>; SLOTS] = [const { None }; SLOTS];
+    // What is made here is for everybody inside, whatever the caller's files are.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     for (number, op) in ops.iter().enumerate() {
         step(op, &mut slots, handed).map_err(|errno| Failed {
             operation: number as u32,
@@ -62,9 +64,8 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
             c"/",
             MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
         ),
-        Op::BecomeGuest { id: 0 } => sys::set_ids(0, 0),
-        // With one id mapped, this process has it already.
-        Op::BecomeGuest { .. } => Ok(()),
+        Op::BecomeGuest { id } => sys::set_ids(*id, *id),
+        Op::StayGuest => Ok(()),
         Op::Open {
             slot,
             path,
@@ -72,6 +73,18 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
         } => {
             let tree = sys::open_tree(path, Recursive::Yes)?;
             sys::mount_setattr(tree.as_raw_fd(), c"", Recursive::Yes, *attributes, None)?;
+            slots[*slot] = Some(tree);
+            Ok(())
+        }
+        Op::OpenLayer { slot, path } => {
+            let tree = sys::open_tree(path, Recursive::No)?;
+            sys::mount_setattr(
+                tree.as_raw_fd(),
+                c"",
+                Recursive::No,
+                SYSTEM_ATTRIBUTES,
+                None,
+            )?;
             slots[*slot] = Some(tree);
             Ok(())
         }
@@ -227,9 +240,10 @@ fn step(op: &Op, slots: &mut [Option<OwnedFd>; SLOTS], handed: Handed) -> rustix
             rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
             rustix::process::chdir(c"/")
         }
-        Op::SealRoot => sys::mount_setattr(
+        Op::Enter { path } => rustix::process::chdir(path.as_c_str()),
+        Op::Seal { path } => sys::mount_setattr(
             libc::AT_FDCWD,
-            c"/",
+            path,
             Recursive::No,
             sys::MOUNT_ATTR_RDONLY
                 | sys::MOUNT_ATTR_NOSUID
@@ -311,13 +325,15 @@ fn make_place(parts: &[CString], is_directory: bool) -> rustix::io::Result<Owned
             }
         };
         match made {
-            Ok(()) => rustix::fs::chownat(
-                &at,
-                part.as_c_str(),
-                Some(agent.0),
-                Some(agent.1),
-                rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
-            )?,
+            Ok(()) => {
+                let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+                let (uid, gid) = (Some(agent.0), Some(agent.1));
+                match rustix::fs::chownat(&at, part.as_c_str(), uid, gid, flags) {
+                    // There is no agent where a setup is the only one.
+                    Ok(()) | Err(Errno::INVAL) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }

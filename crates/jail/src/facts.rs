@@ -11,6 +11,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::accounts::Accounts;
+
 /// System directories that the sandbox sees, where the host has them. An allowlist: what is not
 /// named here does not exist inside.
 const SYSTEM: &[&str] = &[
@@ -114,8 +116,9 @@ pub struct HostFacts {
     pub etc: Vec<(String, Item)>,
     /// Entries of `/proc` to be masked, and whether each is a directory.
     pub proc_masks: Vec<(String, MaskType)>,
-    /// Files that hold all certificates which the host trusts, relative to `/`.
+    /// Files that hold all certificates which are trusted, relative to `/`.
     pub bundles: Vec<String>,
+    pub accounts: Accounts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +151,17 @@ impl HostFacts {
                 Ok(facts)
             }
         }
+    }
+
+    /// What a sandbox on the layers of an image, topmost first, has of the host and of those: no
+    /// system, no `/etc`, and certificates wherever programs look for them.
+    pub fn gather_for_image<'a>(lower: impl Iterator<Item = &'a Path> + Clone) -> io::Result<Self> {
+        Ok(Self {
+            proc_masks: Self::gather()?.proc_masks.clone(),
+            bundles: BUNDLES.iter().map(|path| (*path).to_owned()).collect(),
+            accounts: Accounts::of_image(lower),
+            ..Self::default()
+        })
     }
 
     fn gather_below(root: &Path) -> io::Result<Self> {

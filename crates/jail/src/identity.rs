@@ -1,6 +1,10 @@
 //! Whom the sandbox is on the host: which ids exist inside and what they are outside.
 
+mod subordinate;
+
 use std::io;
+
+pub use subordinate::Subordinate;
 
 /// The agent's user and group id inside, on every backend.
 pub const AGENT_ID: u32 = 1000;
@@ -19,7 +23,21 @@ pub(crate) const GUEST_CAPABILITIES: u64 = OBSERVER_CAPABILITIES
 /// What changing the bounding set takes.
 pub(crate) const BOUND_CAPABILITIES: u64 = 1 << libc_cap::SETPCAP;
 
+/// The capabilities of a setup that is root of its own image: what a package manager needs to lay
+/// files for several users. Neither mounts nor networks nor devices, and no other root.
+pub const SETUP_CAPABILITIES: u64 = 1 << libc_cap::CHOWN
+    | 1 << libc_cap::DAC_OVERRIDE
+    | 1 << libc_cap::FOWNER
+    | 1 << libc_cap::FSETID
+    | 1 << libc_cap::KILL
+    | 1 << libc_cap::SETGID
+    | 1 << libc_cap::SETUID;
+
 mod libc_cap {
+    pub const CHOWN: u64 = 0;
+    pub const DAC_OVERRIDE: u64 = 1;
+    pub const FOWNER: u64 = 3;
+    pub const FSETID: u64 = 4;
     pub(crate) const KILL: u64 = 5;
     pub const SETGID: u64 = 6;
     pub const SETUID: u64 = 7;
@@ -38,6 +56,13 @@ const RANGE_LENGTH: u32 = 65_536;
 pub enum Identity {
     /// Rootless: the caller's one id is the agent; nothing else exists inside.
     Single { uid: u32, gid: u32 },
+    /// Rootless, of a setup that is root of its own image: the caller's id is root inside. Where
+    /// the caller has more ids, those are everybody else.
+    Root {
+        uid: u32,
+        gid: u32,
+        others: Option<Subordinate>,
+    },
     /// As root: a range of ids that nobody has. No process or file inside has host id 0.
     Range {
         base: u32,
@@ -67,10 +92,24 @@ impl Identity {
         }
     }
 
+    /// The identity of a setup that is root of its own image.
+    pub fn of_setup(owner_uid: u32, owner_gid: u32) -> Self {
+        match Self::of_caller(owner_uid, owner_gid) {
+            Self::Single { uid, gid } => Self::Root {
+                uid,
+                gid,
+                others: Subordinate::of_caller(uid),
+            },
+            range => range,
+        }
+    }
+
     /// In one word, for results.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Single { .. } => "single_uid",
+            Self::Root { others: None, .. } => "single_root",
+            Self::Root { .. } => "subordinate_range",
             Self::Range { .. } => "uid_range",
         }
     }
@@ -78,8 +117,16 @@ impl Identity {
     /// The host's ids of the agent: the owner of everything that is written inside.
     pub fn agent_on_host(&self) -> (u32, u32) {
         match *self {
-            Self::Single { uid, gid } => (uid, gid),
+            Self::Single { uid, gid } | Self::Root { uid, gid, .. } => (uid, gid),
             Self::Range { base, .. } => (base + AGENT_ID, base + AGENT_ID),
+        }
+    }
+
+    /// The host's ids of root inside: the owner of what a setup makes as root of its image.
+    pub fn root_on_host(&self) -> (u32, u32) {
+        match *self {
+            Self::Single { uid, gid } | Self::Root { uid, gid, .. } => (uid, gid),
+            Self::Range { base, .. } => (base, base),
         }
     }
 
@@ -87,17 +134,35 @@ impl Identity {
     pub fn guest_id(&self) -> u32 {
         match self {
             Self::Single { .. } => AGENT_ID,
-            Self::Range { .. } => 0,
+            Self::Root { .. } | Self::Range { .. } => 0,
+        }
+    }
+
+    /// Whether other ids than one exist inside, so that the groups of the caller can be left.
+    pub(crate) fn has_many(&self) -> bool {
+        match self {
+            Self::Single { .. } | Self::Root { others: None, .. } => false,
+            Self::Root { .. } | Self::Range { .. } => true,
         }
     }
 
     /// Writes the maps of a fresh user namespace, seen from its parent.
     pub(crate) fn write_maps(&self, pid: i32) -> io::Result<()> {
-        match *self {
+        match self {
             Self::Single { uid, gid } => {
                 write_proc(pid, "setgroups", "deny")?;
                 write_proc(pid, "gid_map", &format!("{AGENT_ID} {gid} 1"))?;
                 write_proc(pid, "uid_map", &format!("{AGENT_ID} {uid} 1"))
+            }
+            Self::Root {
+                uid,
+                gid,
+                others: Some(others),
+            } => others.write_maps(pid, *uid, *gid),
+            Self::Root { uid, gid, .. } => {
+                write_proc(pid, "setgroups", "deny")?;
+                write_proc(pid, "gid_map", &format!("0 {gid} 1"))?;
+                write_proc(pid, "uid_map", &format!("0 {uid} 1"))
             }
             Self::Range { base, length, .. } => {
                 write_proc(pid, "gid_map", &format!("0 {base} {length}"))?;
@@ -111,7 +176,7 @@ impl Identity {
     /// places, so that the map stays one to one.
     pub(crate) fn mount_maps(&self) -> Option<(String, String)> {
         match *self {
-            Self::Single { .. } => None,
+            Self::Single { .. } | Self::Root { .. } => None,
             Self::Range {
                 base,
                 length,
@@ -121,6 +186,16 @@ impl Identity {
                 swap_map(owner_uid, AGENT_ID, base, length),
                 swap_map(owner_gid, AGENT_ID, base, length),
             )),
+        }
+    }
+}
+
+impl Identity {
+    /// The map of an idmapped mount that shows every owner on the disk as that one inside.
+    pub(crate) fn image_map(&self) -> Option<String> {
+        match *self {
+            Self::Single { .. } | Self::Root { .. } => None,
+            Self::Range { base, length, .. } => Some(format!("0 {base} {length}")),
         }
     }
 }

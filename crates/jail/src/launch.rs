@@ -1,8 +1,12 @@
 //! Starting a sandbox: clone, cgroup, id maps, and the guest as pid 1.
 
+mod inherit;
+
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::process::{WaitIdOptions, WaitIdStatus};
@@ -11,9 +15,9 @@ use crate::cgroup::Cgroup;
 use crate::execute::{self, Handed};
 use crate::facts::HostFacts;
 use crate::identity::Identity;
-use crate::plan::{Op, PlanError, Spec, plan};
+use crate::plan::{Op, PlanError, Root, Spec, plan};
 use crate::sealed::Sealed;
-use crate::sys::{self, Cloned, Recursive};
+use crate::sys::{self, Cloned};
 
 /// Why a sandbox could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -83,16 +87,27 @@ pub fn launch(
     cgroup: Option<&Cgroup>,
     gate: Option<BorrowedFd<'_>>,
 ) -> Result<Launched, LaunchError> {
-    let facts = HostFacts::gather().map_err(LaunchError::GatherFacts)?;
-    let mut ops = plan(spec, &facts)?;
+    let facts = match &spec.root {
+        Root::Host => HostFacts::gather(),
+        Root::Image(image) => {
+            let lower = image.setup.iter().chain(&image.lower);
+            HostFacts::gather_for_image(lower.map(PathBuf::as_path)).map(Arc::new)
+        }
+    };
+    let mut ops = plan(spec, &*facts.map_err(LaunchError::GatherFacts)?)?;
     let count = ops
         .iter()
-        .filter(|op| matches!(op, Op::Open { .. } | Op::OpenExact { .. }))
+        .filter(|op| {
+            matches!(
+                op,
+                Op::Open { .. } | Op::OpenLayer { .. } | Op::OpenExact { .. }
+            )
+        })
         .count();
     if count > execute::SLOTS {
         return Err(LaunchError::TooManyMounts { count });
     }
-    let held = inherit_mounts(spec, &mut ops)?;
+    let held = inherit::inherit_mounts(spec, &mut ops)?;
     let (ours, theirs) = UnixStream::pair().map_err(LaunchError::MakeChannels)?;
     let (mut errors, low_end) = io::pipe().map_err(LaunchError::MakeChannels)?;
     let error_end = rustix::io::fcntl_dupfd_cloexec(&low_end, 10)
@@ -194,6 +209,7 @@ fn describe(ops: &[Op], number: usize) -> String {
     match ops.get(number) {
         None => "start the guest".to_owned(),
         Some(Op::Open { path, .. }) => format!("open {path:?}"),
+        Some(Op::OpenLayer { path, .. }) => format!("open the layer {path:?}"),
         Some(Op::OpenExact { path, .. }) => format!("open {path:?} as it was looked at"),
         Some(Op::Area { path, .. }) => format!("hold {path:?} of the workspace"),
         Some(Op::Attach { path, .. }) => format!("attach a mount at {path:?}"),
@@ -201,121 +217,6 @@ fn describe(ops: &[Op], number: usize) -> String {
         Some(Op::Proc { .. }) => "mount a fresh /proc".to_owned(),
         Some(op) => format!("{op:?}").chars().take(120).collect(),
     }
-}
-
-/// As root, host directories are opened here, with the host's rights, and those that belong to the
-/// folder's owner are shown as the agent's. Rootless, the child opens them itself.
-fn inherit_mounts(spec: &Spec, ops: &mut [Op]) -> Result<Vec<OwnedFd>, LaunchError> {
-    let Some((uid_map, gid_map)) = spec.identity.mount_maps() else {
-        return Ok(Vec::new());
-    };
-    let workspace = &spec.workspace;
-    let owned: Vec<&std::path::Path> = workspace
-        .lower
-        .last()
-        .into_iter()
-        .chain(&workspace.objects)
-        .chain(&workspace.tools)
-        .map(std::path::PathBuf::as_path)
-        .collect();
-    let layers: Vec<&std::path::Path> = workspace
-        .lower
-        .iter()
-        .rev()
-        .skip(1)
-        .chain([&workspace.layer])
-        .map(std::path::PathBuf::as_path)
-        .collect();
-    let namespace = user_namespace(&uid_map, &gid_map).map_err(LaunchError::MapIds)?;
-    let mut held = Vec::new();
-    for op in ops.iter_mut() {
-        if let Some(tree) = inherit_exact(op)? {
-            held.push(tree);
-            continue;
-        }
-        let Op::Open {
-            slot,
-            path,
-            attributes,
-        } = op
-        else {
-            continue;
-        };
-        let as_path = std::path::Path::new(std::ffi::OsStr::new(
-            <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.as_bytes()),
-        ));
-        let ours = owned.contains(&as_path);
-        // Mount points inside the folder or a layer are not part of it.
-        let recursive = if ours || layers.contains(&as_path) {
-            Recursive::No
-        } else {
-            Recursive::Yes
-        };
-        let fail = |errno: Errno| LaunchError::SetUp {
-            operation: format!("open {path:?}"),
-            source: errno.into(),
-        };
-        let tree = sys::open_tree(path, recursive).map_err(fail)?;
-        sys::mount_setattr(tree.as_raw_fd(), c"", recursive, *attributes, None).map_err(fail)?;
-        if ours {
-            sys::mount_setattr(
-                tree.as_raw_fd(),
-                c"",
-                Recursive::No,
-                0,
-                Some(namespace.as_raw_fd()),
-            )
-            .map_err(|errno| LaunchError::IdmapMount {
-                path: as_path.display().to_string(),
-                source: errno.into(),
-            })?;
-        }
-        *op = Op::Inherited {
-            slot: *slot,
-            fd: tree.as_raw_fd(),
-            path: path.clone(),
-            attributes: *attributes,
-        };
-        held.push(tree);
-    }
-    Ok(held)
-}
-
-/// The same for a mount of the policy, which has an owner of its own.
-fn inherit_exact(op: &mut Op) -> Result<Option<OwnedFd>, LaunchError> {
-    let Op::OpenExact {
-        slot,
-        path,
-        identity,
-        owner,
-        attributes,
-    } = op
-    else {
-        return Ok(None);
-    };
-    let fail = |errno: Errno| LaunchError::SetUp {
-        operation: format!("open {path:?} as it was looked at"),
-        source: errno.into(),
-    };
-    let tree = execute::open_exact(path, *identity).map_err(fail)?;
-    let fd = tree.as_raw_fd();
-    sys::mount_setattr(fd, c"", Recursive::No, *attributes, None).map_err(fail)?;
-    if let Some((uid_map, gid_map)) = Identity::of_caller(owner.0, owner.1).mount_maps() {
-        let namespace = user_namespace(&uid_map, &gid_map).map_err(LaunchError::MapIds)?;
-        let idmap = Some(namespace.as_raw_fd());
-        let mapped = sys::mount_setattr(fd, c"", Recursive::No, 0, idmap);
-        mapped.map_err(|errno| LaunchError::IdmapMount {
-            path: path.to_string_lossy().into_owned(),
-            source: errno.into(),
-        })?;
-    }
-    *op = Op::Inherited {
-        slot: *slot,
-        fd,
-        path: path.clone(),
-        attributes: *attributes,
-    };
-    Ok(Some(tree))
 }
 
 /// A user namespace with these maps, held by a descriptor only.

@@ -13,12 +13,14 @@
 //!  ◀──────────────────── framed protocol on one inherited socket ──────  wardens, execs, files
 //! ```
 
+pub mod accounts;
 pub mod cgroup;
 pub mod execute;
 pub mod facts;
 pub mod identity;
 pub mod launch;
 pub mod lockdown;
+pub mod mapped;
 pub mod observe;
 pub mod plan;
 pub mod probe;

@@ -27,6 +27,8 @@ pub enum LockdownError {
         #[source]
         source: landlock::PathFdError,
     },
+    #[error("cannot list `/`")]
+    ListRoot(#[source] io::Error),
     #[error(transparent)]
     Seccomp(#[from] SeccompError),
 }
@@ -47,18 +49,21 @@ pub fn make_undumpable() -> Result<(), LockdownError> {
     sys::prctl(libc::PR_SET_DUMPABLE, 0).map_err(|errno| LockdownError::Undumpable(errno.into()))
 }
 
-/// The guest's capabilities are its own: nothing that it executes inherits them.
+/// The guest's capabilities are its own: nothing that it executes inherits them. Those of a setup
+/// are handed on to its commands by name.
 pub fn keep_capabilities_from_others(become_agent: BecomeAgent) -> Result<(), LockdownError> {
     let keep = match become_agent {
         BecomeAgent::Already => OBSERVER_CAPABILITIES,
         BecomeAgent::Switch => GUEST_CAPABILITIES,
+        BecomeAgent::Setup { keep } => GUEST_CAPABILITIES | keep,
     };
     sys::set_capabilities(keep).map_err(|errno| LockdownError::Capabilities(errno.into()))
 }
 
 /// Landlock: everything that is mounted may be read and executed, only `writable` may be written.
-/// Renames and links between directories are legal inside what is writable.
-pub fn raise_wall(writable: &[String]) -> Result<Wall, LockdownError> {
+/// Renames and links between directories are legal inside what is writable. A root that can be
+/// written is so but for our own directory, devices and processes.
+pub fn raise_wall(writable: &[String], root: RootWrites) -> Result<Wall, LockdownError> {
     let abi = ABI::V6;
     let all = AccessFs::from_all(abi);
     let looking = AccessFs::from_read(abi);
@@ -76,8 +81,16 @@ pub fn raise_wall(writable: &[String]) -> Result<Wall, LockdownError> {
             source,
         })
     };
+    // Names can be made in `/` itself; what is made there can be read, and written where `/` has it.
+    let (naming, parts) = match root {
+        RootWrites::No => (looking, Vec::new()),
+        RootWrites::Yes => (
+            all & !(AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev),
+            root_parts().map_err(LockdownError::ListRoot)?,
+        ),
+    };
     ruleset = ruleset
-        .add_rule(PathBeneath::new(open("/")?, looking))
+        .add_rule(PathBeneath::new(open("/")?, naming))
         .map_err(LockdownError::Landlock)?;
     // Devices are written, but nothing is made there. Nothing in /proc is: the memory of processes
     // is there, and what stands at its exec must be what the kernel made.
@@ -85,7 +98,7 @@ pub fn raise_wall(writable: &[String]) -> Result<Wall, LockdownError> {
     ruleset = ruleset
         .add_rule(PathBeneath::new(open("/dev")?, looking | write))
         .map_err(LockdownError::Landlock)?;
-    for path in writable {
+    for path in writable.iter().chain(&parts) {
         // Nothing is made below a file; the kernel takes no rule that says so.
         let rights = match std::path::Path::new(path).is_dir() {
             true => all,
@@ -101,6 +114,35 @@ pub fn raise_wall(writable: &[String]) -> Result<Wall, LockdownError> {
         RulesetStatus::PartiallyEnforced => Wall::Partial,
         RulesetStatus::NotEnforced => Wall::Absent,
     })
+}
+
+/// Whether commands may write `/` itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RootWrites {
+    No,
+    /// In a setup.
+    Yes,
+}
+
+/// HOSTILE: the image chose the names in `/`, and may have made links of them to what must stay
+/// closed. Only real directories are taken.
+fn root_parts() -> io::Result<Vec<String>> {
+    const CLOSED: [&str; 4] = ["dev", "proc", "sys", crate::plan::OWN];
+    let mut parts = Vec::new();
+    for entry in std::fs::read_dir("/")? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        if entry.file_type()?.is_dir() && !CLOSED.contains(&name.as_str()) {
+            parts.push(format!("/{name}"));
+        }
+        // BOUND: a rule is kernel memory; no system has as many directories in `/`.
+        if parts.len() >= 256 {
+            break;
+        }
+    }
+    Ok(parts)
 }
 
 /// System call filters for the guest and everything below.

@@ -3,9 +3,13 @@
 //! `plan` is a pure function from a specification and the facts about the host to that list; the
 //! loop in `execute` does what it says. To know what a sandbox can see, read the list.
 
+mod etc;
 mod gate;
 mod kernel;
 mod mounts;
+mod private;
+mod root;
+mod scratch;
 mod workspace;
 
 use std::ffi::CString;
@@ -14,10 +18,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::facts::{HostFacts, Item};
-use crate::identity::{AGENT_ID, Identity};
+use crate::identity::{
+    AGENT_ID, GUEST_CAPABILITIES, Identity, OBSERVER_CAPABILITIES, SETUP_CAPABILITIES,
+};
 
 pub use gate::{GateSpec, TRUST};
 pub use mounts::{HostMount, Shown, may_show_at};
+pub use private::PrivateOverlay;
+pub use root::{ImageRoot, MOST_LAYERS, Root};
+pub use scratch::{Scratch, may_be_scratch};
 pub use workspace::{Access, Area};
 
 /// The directory inside that holds what Ringfence itself needs.
@@ -27,15 +36,48 @@ pub const OWN: &str = ".ringfence";
 #[derive(Clone, Debug)]
 pub struct Spec {
     pub identity: Identity,
+    pub runs: Runs,
     /// The host name inside.
     pub hostname: String,
+    pub root: Root,
     pub workspace: WorkspaceSpec,
+    /// Directories that are shared below and private on top, the outer before the inner.
+    pub overlays: Vec<PrivateOverlay>,
     /// Paths of the host that are shown besides.
     pub mounts: Vec<HostMount>,
+    /// Directories in memory besides the usual.
+    pub tmpfs: Vec<Scratch>,
     /// Size bound of each of `/tmp`, the home and `/dev/shm`.
     pub tmpfs_bytes: u64,
     /// Where there is a gate. Without one there is nothing to reach.
     pub gate: Option<GateSpec>,
+}
+
+/// Whose commands run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// The agent: uid 1000 without a capability.
+    Agent,
+    /// A setup: root of its own image, with [`crate::identity::SETUP_CAPABILITIES`].
+    Setup,
+}
+
+impl Runs {
+    /// Who that is inside.
+    pub fn id(self) -> u32 {
+        match self {
+            Self::Agent => AGENT_ID,
+            Self::Setup => 0,
+        }
+    }
+
+    /// What the commands keep, in their own user namespace.
+    pub fn capabilities(self) -> u64 {
+        match self {
+            Self::Agent => 0,
+            Self::Setup => SETUP_CAPABILITIES,
+        }
+    }
 }
 
 /// What the layers hold.
@@ -76,11 +118,18 @@ pub enum Op {
     BecomeGuest {
         id: u32,
     },
+    /// With one id mapped, this process has it already.
+    StayGuest,
     /// Take a copy of a host mount into a slot.
     Open {
         slot: usize,
         path: CString,
         attributes: u64,
+    },
+    /// The same of a layer of an image, whose ids are those of the inside.
+    OpenLayer {
+        slot: usize,
+        path: CString,
     },
     /// The same of a path that was looked at before: no link on the way, exactly this file, and
     /// nothing that is mounted below.
@@ -167,6 +216,14 @@ pub enum Op {
         path: CString,
         value: &'static str,
     },
+    /// What is mounted here becomes the working directory, and by the pivot `/`.
+    Enter {
+        path: CString,
+    },
+    /// What is mounted here takes no writes from here on; what is mounted below it may.
+    Seal {
+        path: CString,
+    },
     /// Make a part of the tree read-only, below included.
     ReadOnly {
         path: CString,
@@ -184,8 +241,6 @@ pub enum Op {
     },
     /// Make the new root `/` and let the host's go.
     Pivot,
-    /// The root itself takes no writes from here on.
-    SealRoot,
     /// Own cgroup root, taken after the host has put this process into its cgroup.
     CgroupNamespace,
     /// A guest that is root inside gets what is in the bounding set when it is executed, any other
@@ -210,6 +265,12 @@ pub enum PlanError {
     OccupiedPath(PathBuf),
     #[error("`{0}` cannot be shown inside: the sandbox has something of its own there")]
     OccupiedMount(PathBuf),
+    #[error("an image of {count} layers is over the bound of {MOST_LAYERS}")]
+    TooManyLayers { count: usize },
+    #[error("a setup may write nothing of the host, and `{0}` is one of its mounts")]
+    SetupWritesHost(PathBuf),
+    #[error("a setup that is root needs an image of its own to be root of")]
+    SetupWithoutImage,
 }
 
 /// Directories inside that belong to the system; the workspace may not be in or over them.
@@ -219,7 +280,7 @@ const OCCUPIED: &[&str] = &[
 ];
 
 /// Read-only, no device, no setuid.
-const SYSTEM_ATTRIBUTES: u64 =
+pub(crate) const SYSTEM_ATTRIBUTES: u64 =
     crate::sys::MOUNT_ATTR_RDONLY | crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_ATTR_NODEV;
 const DEVICE_ATTRIBUTES: u64 = crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_ATTR_NOEXEC;
 const LAYER_ATTRIBUTES: u64 = crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_ATTR_NODEV;
@@ -227,39 +288,47 @@ const LAYER_ATTRIBUTES: u64 = crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_
 /// Builds the list.
 pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     let inside = relative(&spec.workspace.inside)?;
+    check_setup(spec)?;
     let mut list = List::default();
     list.push(Op::MakePrivate);
-    list.push(Op::BecomeGuest {
-        id: spec.identity.guest_id(),
+    list.push(match spec.identity.has_many() {
+        true => Op::BecomeGuest {
+            id: spec.identity.guest_id(),
+        },
+        false => Op::StayGuest,
     });
     open_sources(&mut list, spec, facts)?;
     list.push(Op::NewRoot {
-        options: text("mode=0755,size=16m,nr_inodes=4096"),
+        options: text(ROOT_OPTIONS),
     });
     list.push(Op::CgroupNamespace);
+    let staged = list.ops.len();
     system(&mut list, facts)?;
-    own_directory(&mut list);
-    etc(&mut list, spec, facts)?;
+    own_directory(&mut list, spec);
+    etc::show(&mut list, spec, facts)?;
     devices(&mut list, spec);
-    scratch(&mut list, spec);
+    scratch::usual(&mut list, spec);
     workspace::mount(&mut list, spec, &inside)?;
+    private::mount(&mut list, spec, &inside)?;
     mounts::show(&mut list, spec, &inside)?;
+    scratch::areas(&mut list, spec, &inside)?;
     gate::show(&mut list, spec, facts);
     kernel::proc(&mut list, spec, facts);
+    root::raise(&mut list, spec, staged);
     list.push(Op::LoopbackUp);
     gate::address(&mut list, spec);
     list.push(Op::Hostname {
         name: spec.hostname.clone().into_bytes(),
     });
     list.push(Op::Pivot);
-    list.push(Op::SealRoot);
+    root::seal(&mut list, spec);
     list.push(match spec.identity {
         Identity::Single { .. } => Op::DropCapabilities {
-            keep: crate::identity::OBSERVER_CAPABILITIES,
+            keep: OBSERVER_CAPABILITIES,
             ambient: true,
         },
-        Identity::Range { .. } => Op::DropCapabilities {
-            keep: crate::identity::GUEST_CAPABILITIES,
+        Identity::Root { .. } | Identity::Range { .. } => Op::DropCapabilities {
+            keep: GUEST_CAPABILITIES | spec.runs.capabilities(),
             ambient: false,
         },
     });
@@ -268,6 +337,20 @@ pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     list.push(Op::NoNewPrivileges);
     list.push(Op::CloseDescriptors);
     Ok(list.ops)
+}
+
+/// Root of an image is nobody elsewhere: it has no image to leave, and nothing of the host to write.
+fn check_setup(spec: &Spec) -> Result<(), PlanError> {
+    if spec.runs == Runs::Agent {
+        return Ok(());
+    }
+    if spec.root == Root::Host {
+        return Err(PlanError::SetupWithoutImage);
+    }
+    match spec.mounts.iter().find(|m| m.access == Access::Write) {
+        Some(mount) => Err(PlanError::SetupWritesHost(mount.inside.clone())),
+        None => Ok(()),
+    }
 }
 
 #[derive(Default)]
@@ -315,9 +398,13 @@ impl List {
     }
 }
 
+/// BOUND: directories, small files and mount points.
+const ROOT_OPTIONS: &str = "mode=0755,size=16m,nr_inodes=4096";
+
 /// Sources come first: once the new root is mounted, nothing of the host is looked up again.
 /// Slots are numbered in this order, and the functions below count on it.
 fn open_sources(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), PlanError> {
+    root::open(list, spec)?;
     for (name, item) in &facts.system {
         if *item == Item::Directory {
             list.open(text(&format!("/{name}")), SYSTEM_ATTRIBUTES);
@@ -338,12 +425,13 @@ fn open_sources(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), P
     for shown in spec.workspace.objects.iter().chain(&spec.workspace.tools) {
         list.open(host(shown)?, SYSTEM_ATTRIBUTES);
     }
+    private::open(list, spec)?;
     for mount in &spec.mounts {
         mounts::open(list, mount)?;
     }
     gate::open(list, spec, facts)?;
-    // From here on slots are taken in the same order.
-    list.slots = 0;
+    // From here on slots are taken in the same order, but those of the root, which comes last.
+    list.slots = root::slots(spec);
     Ok(())
 }
 
@@ -373,8 +461,9 @@ fn system(list: &mut List, facts: &HostFacts) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn own_directory(list: &mut List) {
+fn own_directory(list: &mut List, spec: &Spec) {
     list.directory(OWN, 0o755);
+    root::apart(list, spec, OWN);
     list.push(Op::File {
         path: own("void"),
         content: Vec::new(),
@@ -394,50 +483,11 @@ fn own(name: &str) -> CString {
     text(&format!("{OWN}/{name}"))
 }
 
-fn etc(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), PlanError> {
-    list.directory("etc", 0o755);
-    for (name, item) in &facts.etc {
-        let path = format!("etc/{name}");
-        make_parents(list, &path);
-        match item {
-            Item::Directory => {
-                list.directory(&path, 0o755);
-                list.attach_next(text(&path));
-            }
-            Item::Symlink(target) => list.push(Op::Symlink {
-                target: bytes(target)?,
-                path: text(&path),
-            }),
-            Item::File(content) => list.file(&path, content),
-        }
-    }
-    let agent = format!("agent:x:{AGENT_ID}:{AGENT_ID}:agent:/home/agent:/bin/sh\n");
-    list.file(
-        "etc/passwd",
-        format!("root:x:0:0:root:/:/usr/sbin/nologin\n{agent}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n").as_bytes(),
-    );
-    list.file(
-        "etc/group",
-        format!("root:x:0:\nagent:x:{AGENT_ID}:\nnogroup:x:65534:\n").as_bytes(),
-    );
-    list.file(
-        "etc/hosts",
-        b"127.0.0.1 localhost ringfence\n::1 localhost\n",
-    );
-    list.file("etc/hostname", b"ringfence\n");
-    list.file("etc/resolv.conf", gate::name_service(spec).as_bytes());
-    list.file(
-        "etc/nsswitch.conf",
-        b"passwd: files\ngroup: files\nhosts: files dns\n",
-    );
-    list.link("/proc/self/mounts", "etc/mtab");
-    Ok(())
-}
-
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
 fn devices(list: &mut List, spec: &Spec) {
     list.directory("dev", 0o755);
+    root::apart(list, spec, "dev");
     for device in DEVICES {
         let path = format!("dev/{device}");
         list.file(&path, b"");
@@ -452,39 +502,7 @@ fn devices(list: &mut List, spec: &Spec) {
     for (name, fd) in [("stdin", 0), ("stdout", 1), ("stderr", 2)] {
         list.link(&format!("/proc/self/fd/{fd}"), &format!("dev/{name}"));
     }
-    tmpfs(list, "dev/shm", 0o1777, spec.tmpfs_bytes);
-}
-
-fn scratch(list: &mut List, spec: &Spec) {
-    match spec.workspace.holds {
-        Holds::Folder => {
-            tmpfs(list, "tmp", 0o1777, spec.tmpfs_bytes);
-            list.directory("home", 0o755);
-            tmpfs(list, "home/agent", 0o700, spec.tmpfs_bytes);
-        }
-        // Filled with the workspace.
-        Holds::Everything => {
-            for path in ["tmp", "home", "home/agent"] {
-                list.directory(path, 0o755);
-            }
-        }
-    }
-    list.directory("var", 0o755);
-    list.link("/tmp", "var/tmp");
-    list.directory("run", 0o755);
-    list.directory("sys", 0o555);
-    list.directory("root", 0o555);
-}
-
-fn tmpfs(list: &mut List, path: &str, mode: u32, size: u64) {
-    list.directory(path, 0o755);
-    // BOUND: inodes are kernel memory; 100,000 temporary files are enough for any build.
-    let options =
-        format!("mode={mode:o},uid={AGENT_ID},gid={AGENT_ID},size={size},nr_inodes=100000");
-    list.push(Op::Tmpfs {
-        path: text(path),
-        options: text(&options),
-    });
+    scratch::tmpfs(list, spec, "dev/shm", 0o1777);
 }
 
 /// The directories above a path, as far as the list does not make them already.

@@ -105,7 +105,7 @@ fn in_namespaces(
             // The state directory is entered with the host's rights, before they are given up.
             let entered = rustix::process::chdir(directory);
             let became = entered.and_then(|()| match identity {
-                Identity::Single { .. } => Ok(()),
+                Identity::Single { .. } | Identity::Root { .. } => Ok(()),
                 Identity::Range { .. } => sys::set_ids(0, 0),
             });
             let errno = became

@@ -98,7 +98,7 @@ fn mount_in_child(layers: &[Layer]) -> io::Result<OwnedFd> {
     let (mut ours, theirs) = UnixStream::pair()?;
     let identity = Identity::of_caller(0, 0);
     let flags = match identity {
-        Identity::Single { .. } => libc::CLONE_NEWUSER | libc::CLONE_NEWNS,
+        Identity::Single { .. } | Identity::Root { .. } => libc::CLONE_NEWUSER | libc::CLONE_NEWNS,
         // Root stays root, so that files of every owner can be read.
         Identity::Range { .. } => libc::CLONE_NEWNS,
     };
@@ -112,7 +112,7 @@ fn mount_in_child(layers: &[Layer]) -> io::Result<OwnedFd> {
     };
     drop(theirs);
     let mapped = match identity {
-        Identity::Single { .. } => identity.write_maps(pid),
+        Identity::Single { .. } | Identity::Root { .. } => identity.write_maps(pid),
         Identity::Range { .. } => Ok(()),
     };
     let went = mapped.and_then(|()| ours.write_all(&[1]));

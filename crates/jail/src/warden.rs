@@ -50,6 +50,10 @@ pub enum Terminal {
 pub enum BecomeAgent {
     Already,
     Switch,
+    /// Not the agent: root of its own image, with these capabilities and never another.
+    Setup {
+        keep: u64,
+    },
 }
 
 /// What a warden says on its pipe.
@@ -397,9 +401,16 @@ fn limits(command: &Command) -> rustix::io::Result<()> {
 }
 
 fn become_agent(how: BecomeAgent) -> rustix::io::Result<()> {
-    if how == BecomeAgent::Switch {
-        sys::bound_capabilities(0)?;
-        sys::set_ids(AGENT_ID, AGENT_ID)?;
+    match how {
+        BecomeAgent::Already => {}
+        BecomeAgent::Switch => {
+            sys::bound_capabilities(0)?;
+            sys::set_ids(AGENT_ID, AGENT_ID)?;
+        }
+        BecomeAgent::Setup { keep } => {
+            sys::bound_capabilities(keep)?;
+            return sys::set_capabilities(keep);
+        }
     }
     sys::set_capabilities(0)
 }

@@ -221,6 +221,18 @@ pub struct Hello {
     pub file_bytes: Option<u64>,
     pub memory: Option<MemoryWatch>,
     pub cpu_seconds: Option<u64>,
+    /// Where commands are a setup's and not an agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<Setup>,
+}
+
+/// Commands that are root of an image of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setup {
+    /// What they keep, as bits, in their own user namespace.
+    pub capabilities: u64,
+    /// Whether `/` itself can be written.
+    pub writes_root: bool,
 }
 
 /// Whether what commands do is observed.

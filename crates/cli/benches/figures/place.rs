@@ -13,7 +13,7 @@ use ringfence_engine::home::Home;
 use ringfence_engine::ids::RunId;
 use ringfence_engine::sandbox::Sandbox;
 use ringfence_jail::launch::identity_for;
-use ringfence_jail::plan::{Holds, Spec, WorkspaceSpec};
+use ringfence_jail::plan::{Holds, Root, Runs, Spec, WorkspaceSpec};
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
 use ringfence_model::wire::{Exec, Leftovers, Notice, Observation, OutputMode, Request, Stdin};
@@ -180,7 +180,9 @@ impl Place {
         let folder = self.folder();
         let spec = Spec {
             identity: identity_for(fs::File::open(&folder)?.as_fd())?,
+            runs: Runs::Agent,
             hostname: "ringfence".to_owned(),
+            root: Root::Host,
             workspace: WorkspaceSpec {
                 lower: vec![self.home.mask(layer.id), folder],
                 layer: self.home.workspace(layer.id),
@@ -190,7 +192,9 @@ impl Place {
                 tools: None,
                 areas: Vec::new(),
             },
+            overlays: Vec::new(),
             mounts: Vec::new(),
+            tmpfs: Vec::new(),
             tmpfs_bytes: 1 << 30,
             gate: None,
         };

@@ -1,10 +1,13 @@
 //! `ringfence run`.
 
+mod attempts;
+pub mod checks;
+
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anstream::eprintln;
@@ -37,14 +40,44 @@ use crate::text::{clean, clean_json};
 ///
 /// `ringfence diff` prints the patch, `git apply` takes it. The exit code is 0 if the command
 /// succeeded and 1 if it did not; `--pass-exit-code` passes the command's own.
+///
+/// With `--check`, the host runs commands of its own on the folder with the patch, in fresh
+/// sandboxes. If the command succeeded and one of them does not hold, the exit code is 5.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The folder to work on [default: the current directory]
-    #[arg(long, value_name = "FOLDER")]
-    repo: Option<PathBuf>,
+    #[command(flatten)]
+    how: How,
     /// A name for this run
     #[arg(long)]
     name: Option<String>,
+    /// Run a shell, or the command as one line of shell
+    #[arg(long)]
+    shell: bool,
+    /// Run it this often, each time from the same start, and compare
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    attempts: u32,
+    /// How many attempts at once
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "attempts",
+          value_parser = clap::value_parser!(u32).range(1..=16))]
+    parallel: u32,
+    /// Exit with the command's own code
+    #[arg(long)]
+    pass_exit_code: bool,
+    /// Print the result as one JSON object; the command's output goes to standard error
+    #[arg(long)]
+    json: bool,
+    /// The command and its arguments; `--` before it keeps its options from being taken for ours
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// On what, and held to what.
+#[derive(Debug, Args)]
+pub struct How {
+    /// The folder to work on [default: the current directory]
+    #[arg(long, value_name = "FOLDER")]
+    repo: Option<PathBuf>,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
@@ -63,23 +96,22 @@ pub struct Run {
     /// Mount the folder at its own path instead of `/workspace`
     #[arg(long)]
     same_path: bool,
-    /// Run a shell, or the command as one line of shell
-    #[arg(long)]
-    shell: bool,
-    /// Exit with the command's own code
-    #[arg(long)]
-    pass_exit_code: bool,
-    /// Print the result as one JSON object; the command's output goes to standard error
-    #[arg(long)]
-    json: bool,
-    /// The command and its arguments; `--` before it keeps its options from being taken for ours
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    /// Check the patch with this line of shell, before and after; can be given more than once
+    #[arg(long = "check", value_name = "COMMAND")]
+    checks: Vec<String>,
 }
 
 impl Run {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let signals = Signals::hold()?;
+        if self.attempts > 1 {
+            let (home, _) = open()?;
+            let request = self.request(&home, false)?;
+            for note in &request.notes {
+                eprintln!("note: {}", clean(note));
+            }
+            return attempts::run(&request, self.attempts, self.parallel, self.json);
+        }
         let stdin = std::io::stdin();
         // A terminal for the command whenever the caller has one on both sides.
         let interactive = stdin.is_terminal() && std::io::stdout().is_terminal() && !self.json;
@@ -96,7 +128,7 @@ impl Run {
         } else {
             Passing::Through
         };
-        let mut console = Live::new(passing, interactive);
+        let mut console = Live::new(passing, interactive).holding(raw);
         let inputs = Inputs {
             // A terminal without our taking its output is the caller's own, not the command's.
             stdin: (interactive || !stdin.is_terminal()).then(|| stdin.as_fd()),
@@ -104,14 +136,7 @@ impl Run {
         };
         let result = ringfence_engine::run::run(&home, &store, &request, &inputs, &mut console);
         console.finish();
-        drop(raw);
-        if interactive {
-            // What a full-screen program that was ended leaves: other screen, mouse, no cursor.
-            let reset = "\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?25h\x1b[0m";
-            let _ = std::io::stdout()
-                .write_all(reset.as_bytes())
-                .and_then(|()| std::io::stdout().flush());
-        }
+        console.leave();
         let result = result?;
         if self.json {
             let mut out = std::io::stdout().lock();
@@ -131,72 +156,29 @@ impl Run {
             };
             return ExitCode::from(u8::try_from(code).unwrap_or(1));
         }
-        let succeeded = match result.status {
-            RunStatus::Done => true,
-            RunStatus::BaseMoved => result.exit_code == Some(0),
-            _ => false,
-        };
-        if succeeded {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
+        checks::exit_code(result)
     }
 
     fn request(&self, home: &Home, interactive: bool) -> anyhow::Result<RunRequest> {
-        let folder = match &self.repo {
-            Some(folder) => folder.clone(),
-            None => std::env::current_dir()?,
-        };
-        let real = open_folder(home, &folder)?;
-        let hide = self.hide.iter().map(|text| Line {
-            text: text.clone(),
-            from: typed_as("--hide"),
-        });
-        let asked = self
-            .policy
-            .asked(home, &self.limits, Some(real.path()), hide.collect())?;
-        let policy = asked.settle(home, real.path()).map_err(Error::Policy)?;
-        let notes = policy.notes();
-        let mut env = policy.env;
-        env.extend(self.variables.variables());
-        if interactive
-            && let Some(term) = std::env::var_os("TERM")
+        let here = std::env::current_dir()?;
+        let mut request = self.how.request(home, &here)?;
+        request.argv = self.argv();
+        request.name = self.name.clone();
+        if !interactive {
+            return Ok(request);
+        }
+        let env = &mut request.env;
+        if let Some(term) = std::env::var_os("TERM")
             && !env.iter().any(|(key, _)| key.as_bytes() == b"TERM")
         {
             env.push(("TERM".into(), ByteText(term.into_vec())));
         }
-        let inside = self
-            .same_path
-            .then(|| std::fs::canonicalize(&folder))
-            .transpose();
-        let inside = inside.map_err(|_| Error::NoFolder(folder.clone()))?;
-        Ok(RunRequest {
-            argv: self.argv(),
-            name: self.name.clone(),
-            limits: policy.limits,
-            require_hard: self.require_hard,
-            env,
-            view: View {
-                inside,
-                ignored: if self.include_ignored {
-                    Ignored::Included
-                } else {
-                    Ignored::LeftBehind
-                },
-            },
-            policy: policy.effective,
-            notes,
-            // A terminal that does not tell its size is as large as terminals always were.
-            terminal: interactive.then(|| {
-                window_size().unwrap_or(WindowSize {
-                    columns: 80,
-                    rows: 24,
-                })
-            }),
-            program: std::env::current_exe()?,
-            folder,
-        })
+        // A terminal that does not tell its size is as large as terminals always were.
+        request.terminal = Some(window_size().unwrap_or(WindowSize {
+            columns: 80,
+            rows: 24,
+        }));
+        Ok(request)
     }
 
     fn argv(&self) -> Vec<ByteText> {
@@ -217,6 +199,58 @@ impl Run {
         }
         let line: Vec<&[u8]> = self.command.iter().map(|word| word.as_bytes()).collect();
         vec![shell.into(), "-c".into(), ByteText(line.join(&b' '))]
+    }
+}
+
+impl How {
+    /// What is asked of a folder, if `--repo` names no other. Without a command.
+    pub fn request(&self, home: &Home, folder: &Path) -> anyhow::Result<RunRequest> {
+        let folder = self.repo.clone().unwrap_or_else(|| folder.to_owned());
+        let real = open_folder(home, &folder)?;
+        let hide = self.hide.iter().map(|text| Line {
+            text: text.clone(),
+            from: typed_as("--hide"),
+        });
+        let asked = self
+            .policy
+            .asked(home, &self.limits, Some(real.path()), hide.collect())?;
+        let mut policy = asked.settle(home, real.path()).map_err(Error::Policy)?;
+        for text in &self.checks {
+            ringfence_model::check::command(text)?;
+            policy.effective.review.add(Line {
+                text: text.clone(),
+                from: typed_as("--check"),
+            });
+        }
+        let notes = policy.notes();
+        let mut env = policy.env;
+        env.extend(self.variables.variables());
+        let inside = self
+            .same_path
+            .then(|| std::fs::canonicalize(&folder))
+            .transpose();
+        let inside = inside.map_err(|_| Error::NoFolder(folder.clone()))?;
+        Ok(RunRequest {
+            argv: Vec::new(),
+            name: None,
+            limits: policy.limits,
+            require_hard: self.require_hard,
+            env,
+            view: View {
+                inside,
+                ignored: if self.include_ignored {
+                    Ignored::Included
+                } else {
+                    Ignored::LeftBehind
+                },
+            },
+            policy: policy.effective,
+            notes,
+            terminal: None,
+            attempt: None,
+            program: std::env::current_exe()?,
+            folder,
+        })
     }
 }
 
@@ -280,6 +314,7 @@ fn tell(result: &RunResult, told: &[String]) {
     for note in result.notes.iter().filter(|note| !told.contains(note)) {
         eprintln!("  note: {}", clean(note));
     }
+    checks::tell(&result.checks, " ");
     tell_flags(&result.flags, result.run);
     if !result.changed_files.is_empty() {
         eprintln!("  see it:  ringfence diff {}", result.run);

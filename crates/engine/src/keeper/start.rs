@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
-use ringfence_jail::plan::{Holds, Spec, WorkspaceSpec};
+use ringfence_jail::plan::{Holds, Root, Runs, Spec, WorkspaceSpec};
 use ringfence_jail::signals::Signals;
 use ringfence_model::ByteText;
 use ringfence_model::journal::Event;
@@ -289,7 +289,9 @@ fn spec(
     })?;
     let spec = Spec {
         identity: identity.clone(),
+        runs: Runs::Agent,
         hostname: crate::run::HOSTNAME.to_owned(),
+        root: Root::Host,
         workspace: WorkspaceSpec {
             lower,
             layer: places.top(),
@@ -304,7 +306,9 @@ fn spec(
         },
         // BOUND: `/dev/shm` may hold half of the memory that the sandbox has.
         // The folder that it may have started from was looked at when it was made.
+        overlays: Vec::new(),
         mounts: check_mounts(&files.mounts, home, &[], Path::new(INSIDE))?,
+        tmpfs: Vec::new(),
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
         gate: None,
     };

@@ -9,13 +9,17 @@ use ringfence_model::limits::Limits;
 use ringfence_model::policy::Effective;
 use ringfence_model::wire::WindowSize;
 
+use serde::Serialize;
+
 use super::claim;
+use crate::environment::Order;
 use crate::error::Error;
 use crate::files::FileRules;
-use crate::workspace::{Ignored, View};
+use crate::ids::RunId;
+use crate::workspace::{Folder, Ignored, View};
 
 /// Where programs are looked for inside.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// BOUND: less than this does not hold a shell and the guest.
 pub(crate) const LEAST_MEMORY: u64 = 16 << 20;
@@ -38,8 +42,19 @@ pub struct RunRequest {
     pub view: View,
     /// A terminal of this size instead of pipes.
     pub terminal: Option<WindowSize>,
+    /// Which of several attempts at one task this is.
+    pub attempt: Option<Attempt>,
     /// This program: it is also the gate.
     pub program: PathBuf,
+}
+
+/// One of several attempts at one task.
+#[derive(Clone, Debug, Serialize)]
+pub struct Attempt {
+    /// The id of the first one's group, by which they are found.
+    pub group: RunId,
+    pub number: u32,
+    pub of: u32,
 }
 
 impl RunRequest {
@@ -54,6 +69,12 @@ impl RunRequest {
         FileRules::of(&self.policy.files)?;
         check_limits(&self.limits)?;
         check_variables(&self.env)
+    }
+
+    /// What the run is to stand on.
+    pub(crate) fn order(&self, folder: &Folder) -> Result<Order<'_>, Error> {
+        let inside = self.view.inside.as_deref();
+        Order::of_folder(&self.policy, &self.limits, &self.program, folder, inside)
     }
 
     /// All that steers the run besides its command.
@@ -76,8 +97,14 @@ impl RunRequest {
     }
 
     /// The variables of the command; `given` are those that lead to a gate.
-    pub(super) fn environment(&self, given: &[(ByteText, ByteText)]) -> Vec<(ByteText, ByteText)> {
-        let own: Vec<_> = given.iter().chain(&self.env).cloned().collect();
+    /// Those of an environment count less than any.
+    pub(super) fn environment(
+        &self,
+        standing: &[(ByteText, ByteText)],
+        given: &[(ByteText, ByteText)],
+    ) -> Vec<(ByteText, ByteText)> {
+        let own = standing.iter().chain(given).chain(&self.env);
+        let own: Vec<_> = own.cloned().collect();
         let mut env = environment(&own);
         let name = ByteText::from(claim::VARIABLE);
         if !env.iter().any(|(key, _)| *key == name) {

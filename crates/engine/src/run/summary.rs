@@ -4,6 +4,8 @@
 //! code spans on one line each, with a fence longer than any it holds, so that it can make no
 //! heading, link, picture, code block or HTML.
 
+mod checks;
+
 use std::fmt::{Display, Write as _};
 
 use ringfence_model::ByteText;
@@ -30,6 +32,11 @@ pub(super) fn write(result: &RunResult) -> String {
     head(result, &mut text);
     flags(&result.flags, &mut text);
     claimed(result, &mut text);
+    section(
+        &mut text,
+        "Checks of the host",
+        checks::lines(&result.checks),
+    );
     section(&mut text, "Changed files", changes(result));
     section(
         &mut text,
@@ -271,6 +278,7 @@ fn rests_on(evidence: &Evidence) -> String {
             with(format!("exec {exec}: {}", words(argv)), detail)
         }
         Evidence::Path { path, detail } => with(code(path), detail),
+        Evidence::Check { command, detail } => format!("{}: {detail}", code(command)),
         Evidence::Line {
             path,
             line,

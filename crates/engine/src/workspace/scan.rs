@@ -234,7 +234,9 @@ fn is_socket_or_pipe(metadata: &Metadata) -> bool {
 /// Whether an owner does not exist inside.
 fn is_foreign(metadata: &Metadata, identity: &Identity) -> bool {
     match *identity {
-        Identity::Single { uid, gid } => metadata.uid() != uid || metadata.gid() != gid,
+        Identity::Single { uid, gid } | Identity::Root { uid, gid, .. } => {
+            metadata.uid() != uid || metadata.gid() != gid
+        }
         Identity::Range {
             length,
             owner_uid,

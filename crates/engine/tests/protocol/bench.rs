@@ -9,7 +9,7 @@ use ringfence_engine::guest::install_tools;
 use ringfence_engine::home::Home;
 use ringfence_engine::sandbox::{Sandbox, SandboxError};
 use ringfence_jail::launch::identity_for;
-use ringfence_jail::plan::{Holds, Spec, WorkspaceSpec};
+use ringfence_jail::plan::{Holds, Root, Runs, Spec, WorkspaceSpec};
 use ringfence_model::limits::Limits;
 use ringfence_model::wire::{
     Exec, Exited, Leftovers, Notice, OutputMode, Reply, Request, Stdin, WriteHow,
@@ -66,6 +66,14 @@ impl Bench {
     }
 
     fn start_in(state: tempfile::TempDir, tools: Option<PathBuf>) -> Self {
+        Self::start_as(state, |spec| spec.workspace.tools = tools).unwrap()
+    }
+
+    /// A sandbox with a specification that is changed beforehand.
+    pub fn start_as(
+        state: tempfile::TempDir,
+        change: impl FnOnce(&mut Spec),
+    ) -> Result<Self, SandboxError> {
         let path = |name: &str| state.path().join(name);
         for name in ["folder", "upper", "work", "mask"] {
             std::fs::create_dir(path(name)).unwrap();
@@ -76,22 +84,27 @@ impl Bench {
         for name in ["upper", "work", "mask", ""] {
             std::os::unix::fs::chown(path(name), Some(uid), Some(gid)).unwrap();
         }
-        let spec = Spec {
+        let mut spec = Spec {
             identity,
+            runs: Runs::Agent,
             hostname: "ringfence".into(),
+            root: Root::Host,
             workspace: WorkspaceSpec {
                 lower: vec![path("mask"), path("folder")],
                 layer: state.path().to_owned(),
                 inside: "/workspace".into(),
                 objects: Vec::new(),
                 holds: Holds::Folder,
-                tools,
+                tools: None,
                 areas: Vec::new(),
             },
+            overlays: Vec::new(),
             mounts: Vec::new(),
+            tmpfs: Vec::new(),
             tmpfs_bytes: 64 << 20,
             gate: None,
         };
+        change(&mut spec);
         let name = state
             .path()
             .file_name()
@@ -99,14 +112,13 @@ impl Bench {
             .to_string_lossy()
             .into_owned();
         let limits = Limits::for_host(ringfence_jail::total_memory_bytes());
-        let mut sandbox =
-            Sandbox::start(name.trim_start_matches('.'), &spec, &limits, None).unwrap();
-        sandbox.prove(&path("canary")).unwrap();
-        Self {
+        let mut sandbox = Sandbox::start(name.trim_start_matches('.'), &spec, &limits, None)?;
+        sandbox.prove(&path("canary"))?;
+        Ok(Self {
             sandbox,
             state,
             seen: Vec::new(),
-        }
+        })
     }
 
     pub fn send(&mut self, request: &Request) -> u32 {

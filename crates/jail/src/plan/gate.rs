@@ -63,6 +63,14 @@ fn trust_places(facts: &HostFacts) -> impl Iterator<Item = &str> {
     std::iter::once(TRUST).chain(facts.bundles.iter().map(String::as_str))
 }
 
+/// Those of the places that are not our own, where something is shown at them.
+pub(super) fn bundles<'a>(spec: &Spec, facts: &'a HostFacts) -> &'a [String] {
+    match trusted(spec) {
+        Some(_) => &facts.bundles,
+        None => &[],
+    }
+}
+
 /// Shows the certificates that are trusted, over those of the host.
 pub(super) fn show(list: &mut List, spec: &Spec, facts: &HostFacts) {
     for (name, content) in spec.gate.iter().flat_map(|gate| &gate.staged) {

@@ -107,7 +107,7 @@ pub fn may_show_at(inside: &Path, workspace: &Path) -> bool {
 }
 
 /// The names on the way to a place; refused where the sandbox has something of its own.
-fn parts(inside: &Path, workspace: &str) -> Result<Vec<CString>, PlanError> {
+pub(super) fn parts(inside: &Path, workspace: &str) -> Result<Vec<CString>, PlanError> {
     let occupied = || PlanError::OccupiedMount(inside.to_owned());
     let path = inside.strip_prefix("/").map_err(|_| occupied())?;
     let mut parts = Vec::new();
@@ -121,12 +121,10 @@ fn parts(inside: &Path, workspace: &str) -> Result<Vec<CString>, PlanError> {
     }
     let first = parts.first().and_then(|name| name.to_str().ok());
     let is_system = first.is_none_or(|name| OCCUPIED.contains(&name));
-    let is_taken = ["home", "home/agent", "run", "var"]
+    let is_taken = ["home", "home/agent", "root", "run", "var"]
         .iter()
         .any(|own| path == Path::new(own));
-    let is_scratch = ["tmp", "root", "var/tmp"]
-        .iter()
-        .any(|own| path.starts_with(own));
+    let is_scratch = ["tmp", "var/tmp"].iter().any(|own| path.starts_with(own));
     let meets = path.starts_with(workspace) || Path::new(workspace).starts_with(path);
     if is_system || is_taken || is_scratch || meets {
         return Err(occupied());
@@ -156,6 +154,7 @@ mod tests {
             ("/tmp/x", false),
             ("/var/tmp/x", false),
             ("/root", false),
+            ("/root/.cargo/bin", true),
             ("/home", false),
             ("/home/agent", false),
             ("/run", false),

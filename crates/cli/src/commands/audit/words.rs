@@ -243,6 +243,34 @@ pub fn sentence(event: &Event) -> Option<String> {
             "sealed: {}, {omitted} left behind",
             count(*changed, "change")
         ),
+        Event::CheckBegan {
+            check,
+            tree,
+            command,
+        } => {
+            let tree = tree.as_str();
+            format!("check {} on {tree} began: {}", check + 1, clean(command))
+        }
+        Event::CheckEnded {
+            check,
+            tree,
+            outcome,
+            code,
+            duration_ms,
+            cached,
+            ..
+        } => {
+            let how = match (outcome, code) {
+                (Outcome::Exited, Some(code)) => format!("exit {code}"),
+                (outcome, _) => outcome.as_str().replace('_', " "),
+            };
+            let known = if *cached { ", known already" } else { "" };
+            let (tree, after) = (tree.as_str(), Seconds(*duration_ms));
+            format!(
+                "check {} on {tree} ended: {how} after {after}{known}",
+                check + 1
+            )
+        }
         Event::ExecutionEnded { reason, processes } => {
             let with = match processes {
                 0 => String::new(),

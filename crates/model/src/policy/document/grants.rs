@@ -100,6 +100,11 @@ fn grant<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<Grant> {
     rule(reader, Effect::Allow, value).map(Grant::Rule)
 }
 
+/// A rule that allows, written out.
+pub(super) fn allowed<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<NetworkRule> {
+    rule(reader, Effect::Allow, value)
+}
+
 fn denial<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<NetworkRule> {
     let rule = rule(reader, Effect::Deny, value)?;
     if rule.budget != Budget::default() || !rule.addresses.is_empty() {
