@@ -42,10 +42,20 @@ impl Holding {
     }
 }
 
+/// Bounds where a policy says none.
+#[derive(Clone, Copy, Debug)]
+pub struct Usual {
+    pub lines: u64,
+    pub files: u64,
+    pub bytes: u64,
+}
+
 /// BOUND: what a person reads with attention in one go: some hundreds of lines.
-const LINES: u64 = 1000;
-const FILES: u64 = 100;
-const BYTES: u64 = 1 << 20;
+pub const USUAL: Usual = Usual {
+    lines: 1000,
+    files: 100,
+    bytes: 1 << 20,
+};
 
 /// When a patch needs no person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,9 +153,9 @@ pub fn holds(holding: &Holding, ended: &Ended<'_>) -> Vec<Hold> {
     }
     let files = ended.paths.len() as u64;
     let sizes = [
-        ("lines", ended.lines, &holding.lines, LINES),
-        ("files", files, &holding.files, FILES),
-        ("bytes", ended.bytes, &holding.bytes, BYTES),
+        ("lines", ended.lines, &holding.lines, USUAL.lines),
+        ("files", files, &holding.files, USUAL.files),
+        ("bytes", ended.bytes, &holding.bytes, USUAL.bytes),
     ];
     for (what, has, bound, usual) in sizes {
         let most = bound.as_ref().map_or(Some(usual), |bound| bound.most);

@@ -5,6 +5,7 @@
 
 mod environment;
 mod grants;
+mod holding;
 mod problem;
 mod reader;
 
@@ -26,6 +27,7 @@ use crate::limits::{Limit, QuantityError, parse_duration_seconds, parse_size};
 use reader::{Reader, Value};
 
 pub use environment::EnvironmentText;
+pub use holding::{AutoText, HoldingText};
 pub use problem::{DocumentError, Problem};
 
 /// BOUND: bytes of a policy file. The longest that people write by hand is a hundredth of it.
@@ -52,6 +54,7 @@ pub struct Document {
     pub limits: Bounds,
     pub environment: EnvironmentText,
     pub review: Review,
+    pub holding: HoldingText,
 }
 
 /// An item of `network.allow`.
@@ -201,8 +204,10 @@ impl Document {
             return;
         };
         let glob = |text: &str| Globs::parse(&[text]).map(|_| ());
-        for (key, value) in reader.keys(table, &["checks", "protected", "network"]) {
+        let keys = [&["checks", "protected", "network"][..], &holding::KEYS].concat();
+        for (key, value) in reader.keys(table, &keys) {
             match key {
+                key if holding::KEYS.contains(&key) => self.read_holding(reader, key, value),
                 "checks" => {
                     self.review.checks = reader.lines(value, crate::check::command);
                     if self.review.checks.len() > MAX_CHECKS {
