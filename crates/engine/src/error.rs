@@ -7,6 +7,7 @@ use ringfence_jail::launch::LaunchError;
 use ringfence_jail::plan::PlanError;
 use ringfence_model::limits::Limit;
 
+use crate::apply::ApplyError;
 use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::blame::BlameError;
@@ -117,6 +118,8 @@ pub enum Error {
     Verdict(#[from] VerdictError),
     #[error(transparent)]
     PullRequest(#[from] PullRequestError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -331,6 +334,7 @@ impl Error {
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
             Self::PullRequest(error) => error.kind(),
+            Self::Apply(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
@@ -379,6 +383,7 @@ impl Error {
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),
             Self::PullRequest(error) => return error.hint(),
+            Self::Apply(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),

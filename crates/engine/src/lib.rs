@@ -2,6 +2,7 @@
 //!
 //! Start reading at [`run`], the driver.
 
+pub mod apply;
 pub mod archive;
 pub mod attend;
 pub mod attribution;

@@ -25,6 +25,7 @@ const WALKED: &[&str] = &[
     "squash",
     "keeper",
     "run",
+    "apply",
 ];
 
 fn points(verb: &str) -> impl Iterator<Item = &'static str> {
