@@ -12,6 +12,7 @@ pub mod diff;
 pub mod doctor;
 pub mod environment;
 pub mod gc;
+pub mod image;
 pub mod init;
 pub mod keep;
 pub mod key;

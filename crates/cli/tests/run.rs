@@ -8,6 +8,8 @@ mod applied;
 mod attempts;
 #[path = "run/checks.rs"]
 mod checks;
+#[path = "run/environments.rs"]
+mod environments;
 #[path = "run/folders.rs"]
 mod folders;
 #[path = "run/options.rs"]

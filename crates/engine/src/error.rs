@@ -23,6 +23,7 @@ use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
+use crate::images::ImageError;
 use crate::init::InitError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
@@ -85,19 +86,21 @@ pub enum Error {
     #[error(transparent)]
     Id(#[from] IdError),
     #[error(transparent)]
+    Init(#[from] InitError),
+    #[error(transparent)]
     Later(#[from] LaterError),
     #[error(transparent)]
     Compare(#[from] CompareError),
     #[error("the patch cannot be laid over the folder")]
     LayPatch(#[source] PatchError),
     #[error(transparent)]
-    Init(#[from] InitError),
-    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Preset(#[from] PresetError),
+    #[error(transparent)]
+    Image(#[from] ImageError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
     #[error(transparent)]
@@ -337,6 +340,7 @@ impl Error {
             Self::Apply(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
+            Self::Image(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
@@ -377,7 +381,6 @@ impl Error {
                 "`ringfence sandbox checkpoints` lists them"
             }
             Self::KeeperFailed { hint, .. } => return hint.clone(),
-            Self::Later(error) => error.hint(),
             Self::Environment(error) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
@@ -387,6 +390,7 @@ impl Error {
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
+            Self::Image(error) if error.hint().is_some() => error.hint().unwrap_or_default(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

@@ -27,6 +27,7 @@
 //! ├── caches/             what setups left in caches, read-only, shared
 //! ├── applying/           what is being put into folders, to be undone should we be killed
 //! ├── layers/<layer>/     sealed: what a sandbox wrote on top of a base or another layer
+//! ├── images/             what images are made of (images.rs)
 //! └── sandboxes/<sandbox>/
 //!     ├── top/            `upper`, which is written (as a layer), and overlayfs's `work`
 //!     ├── lock            held by the keeper for as long as it lives
@@ -48,6 +49,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use ringfence_model::environment::CacheKind;
+use ringfence_model::image::Digest;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -62,7 +64,7 @@ const MAX_VERSION_BYTES: usize = 32;
 /// How the name of a bundle ends that is not whole.
 pub(crate) const PARTIAL: &str = ".partial";
 
-const DIRECTORIES: [&str; 13] = [
+const DIRECTORIES: [&str; 14] = [
     "bundles",
     "keys",
     "workspaces",
@@ -73,6 +75,7 @@ const DIRECTORIES: [&str; 13] = [
     "bases",
     "layers",
     "sandboxes",
+    "images",
     "environments",
     "caches",
     "applying",
@@ -286,6 +289,15 @@ impl Home {
 
     pub fn layer(&self, layer: LayerId) -> PathBuf {
         self.layers().join(layer.as_str())
+    }
+
+    pub fn images(&self) -> PathBuf {
+        self.root.join("images")
+    }
+
+    /// An unpacked layer of images, by its diff id.
+    pub fn image_layer(&self, diff: Digest) -> PathBuf {
+        self.images().join("layers").join(diff.hex())
     }
 
     pub fn sandboxes(&self) -> PathBuf {

@@ -29,6 +29,7 @@ use ringfence_model::ByteText;
 use rustix::fs::StatVfsMountFlags;
 
 pub use crate::changes::{Inodes, Usage};
+pub(crate) use attributes::with_file;
 pub use digest::digest;
 pub use error::LayersError;
 pub(crate) use make::whiteout;

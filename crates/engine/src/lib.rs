@@ -31,6 +31,7 @@ pub mod guard;
 pub mod guest;
 pub mod home;
 pub mod ids;
+pub mod images;
 pub mod init;
 pub mod journal;
 pub mod keeper;

@@ -78,7 +78,7 @@ pub fn run(
     let id = RunId::random()?;
     let folder = open_folder(home, &request.folder)?;
     let order = request.order(&folder)?;
-    let resolved = environment::resolve(&order)?;
+    let resolved = environment::resolve(home, store, &order, console)?;
     let lock = RunLock::create(home, id)?;
     let undo = Undo {
         home,
@@ -128,6 +128,7 @@ pub fn run(
         identity: workspace.identity().as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
         files: sandbox.files().clone(),
+        image: standing.facts.image.clone(),
     })?;
 
     steps.begin("prove", console)?;

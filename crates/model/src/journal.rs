@@ -52,6 +52,9 @@ pub enum Event {
         /// Absent where nothing but the usual is held, and in journals of earlier versions.
         #[serde(default, skip_serializing_if = "FilesHeld::is_plain")]
         files: FilesHeld,
+        /// The digest of the image that is its root. Absent: the host's own system.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        image: Option<String>,
     },
     /// What the sandbox showed from inside before the agent started.
     Proof { probes: Vec<ProbeResult> },

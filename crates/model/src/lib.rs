@@ -12,6 +12,7 @@ pub mod flag;
 pub mod gate;
 pub mod holding;
 pub mod host;
+pub mod image;
 pub mod init;
 pub mod journal;
 pub mod limits;

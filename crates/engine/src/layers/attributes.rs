@@ -146,7 +146,7 @@ fn times(like: &Meta) -> Timestamps {
 }
 
 /// Opens a regular file while its mode lets us, and puts the mode back.
-pub(super) fn with_file<T>(
+pub(crate) fn with_file<T>(
     dir: BorrowedFd<'_>,
     name: &[u8],
     access: Access,

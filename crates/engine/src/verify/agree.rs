@@ -199,6 +199,7 @@ fn events(result: &RunResult, manifest: &Manifest) -> [Event; 6] {
             identity: manifest.backend.identity.clone(),
             limits: result.limits.clone(),
             files: manifest.backend.files.clone(),
+            image: manifest.environment.image.clone(),
         },
         Event::Command {
             argv: result.argv.clone(),

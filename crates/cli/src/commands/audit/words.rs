@@ -202,8 +202,15 @@ pub fn sentence(event: &Event) -> Option<String> {
             format!("asked: {what} on {} ({})", argument(folder), clean(version))
         }
         Event::Enforced {
-            backend, identity, ..
-        } => format!("enforced by {}, {}", clean(backend), clean(identity)),
+            backend,
+            identity,
+            image,
+            ..
+        } => {
+            let on = image.iter().map(|image| format!(", on {}", clean(image)));
+            let on: String = on.collect();
+            format!("enforced by {}, {}{on}", clean(backend), clean(identity))
+        }
         Event::Proof { probes } => proof(probes),
         Event::Command { argv } => format!("command: {}", arguments(argv)),
         Event::Limit { limit, detail } => {
