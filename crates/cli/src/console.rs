@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use ringfence_engine::attend::Console;
 use ringfence_engine::client::Stream;
+use ringfence_engine::environment::WAITS;
 use ringfence_jail::terminal;
 use ringfence_model::wire::WindowSize;
 
@@ -30,6 +31,8 @@ pub struct Live {
     /// The status line is on the screen and must be wiped before anything else is written.
     spinning: bool,
     spins: bool,
+    /// What was said of a setup, where nothing spins.
+    said: String,
     writer: Option<Writer>,
 }
 
@@ -75,6 +78,7 @@ impl Live {
         Self {
             began: Instant::now(),
             spinning: false,
+            said: String::new(),
             // With a terminal of its own the command owns the screen, and a program that reads the
             // result may have both streams on one.
             writer: Some(Writer::start(passing)),
@@ -129,6 +133,16 @@ impl Console for Live {
             let seconds = self.began.elapsed().as_secs();
             let _ = write!(std::io::stderr(), "\r\x1b[2K⠿ {step} ({seconds} s)");
             self.spinning = true;
+        } else if let Some(rest) = step.strip_prefix("setup") {
+            // A setup takes minutes: that it runs, and whom it waits for, is said in any case.
+            let said = match rest.contains(WAITS) {
+                true => step,
+                false => "setup",
+            };
+            if self.said != said && (self.said.is_empty() || said != "setup") {
+                let _ = writeln!(std::io::stderr(), "{said} …");
+                self.said = said.to_owned();
+            }
         }
     }
 

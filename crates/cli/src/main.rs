@@ -37,7 +37,9 @@ enum Command {
     Verify(commands::verify::Verify),
     Key(commands::key::Key),
     Policy(commands::policy::Policy),
+    Init(commands::init::Init),
     Sandbox(commands::sandbox::Sandbox),
+    Environment(commands::environment::Environment),
     Status(commands::status::Status),
     Gc(commands::gc::Gc),
     Du(commands::gc::Du),
@@ -49,6 +51,8 @@ enum Command {
     Gate(commands::keep::Gate),
     #[command(hide = true)]
     Settle(commands::keep::Settle),
+    #[command(hide = true)]
+    Own(commands::keep::Own),
 }
 
 fn main() -> ExitCode {
@@ -68,13 +72,16 @@ fn main() -> ExitCode {
         Command::Verify(command) => command.run(),
         Command::Key(command) => command.run(),
         Command::Policy(command) => command.run(),
+        Command::Init(command) => command.run(),
         Command::Sandbox(command) => command.run(),
+        Command::Environment(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Gc(command) => command.run(),
         Command::Du(command) => command.run(),
         Command::Keep(command) => command.run(),
         Command::Gate(command) => command.run(),
         Command::Settle(command) => command.run(),
+        Command::Own(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => command.run(),
     };

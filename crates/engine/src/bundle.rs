@@ -153,6 +153,7 @@ impl<'a> Packing<'a> {
             created_us: now_us(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             base: facts.base,
+            environment: result.environment.clone(),
             policy_sha256: facts.policy.sha256(),
             policy: facts.policy,
             backend: facts.backend,

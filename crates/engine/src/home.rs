@@ -21,6 +21,8 @@
 //! │   ├── workspace/      the tree, with a private `.git`
 //! │   ├── home/           empty
 //! │   └── tmp/            empty
+//! ├── environments/<key>/ what a setup made, read-only, shared (environment.rs)
+//! ├── caches/             what setups left in caches, read-only, shared
 //! ├── layers/<layer>/     sealed: what a sandbox wrote on top of a base or another layer
 //! └── sandboxes/<sandbox>/
 //!     ├── top/            `upper`, which is written (as a layer), and overlayfs's `work`
@@ -42,6 +44,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use ringfence_model::environment::CacheKind;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -56,7 +59,7 @@ const MAX_VERSION_BYTES: usize = 32;
 /// How the name of a bundle ends that is not whole.
 pub(crate) const PARTIAL: &str = ".partial";
 
-const DIRECTORIES: [&str; 9] = [
+const DIRECTORIES: [&str; 11] = [
     "bundles",
     "keys",
     "workspaces",
@@ -66,6 +69,8 @@ const DIRECTORIES: [&str; 9] = [
     "bases",
     "layers",
     "sandboxes",
+    "environments",
+    "caches",
 ];
 
 /// An opened home: checked, complete, ours.
@@ -274,6 +279,22 @@ impl Home {
 
     pub fn sandbox(&self, sandbox: SandboxId) -> PathBuf {
         self.sandboxes().join(sandbox.as_str())
+    }
+
+    pub fn environments(&self) -> PathBuf {
+        self.root.join("environments")
+    }
+
+    pub fn environment(&self, key: &str) -> PathBuf {
+        self.environments().join(key)
+    }
+
+    pub fn caches(&self) -> PathBuf {
+        self.root.join("caches")
+    }
+
+    pub fn cache(&self, kind: CacheKind, scope: &str) -> PathBuf {
+        self.caches().join(kind.row().name).join(scope)
     }
 
     fn open_root(&self) -> Result<OwnedFd, HomeError> {

@@ -17,8 +17,10 @@ use std::path::Path;
 
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
+use ringfence_model::policy::document::Grant;
 use ringfence_model::policy::narrow::{Refused, narrow};
-use ringfence_model::policy::{Bounds, Effective, Line, bound, built_in};
+use ringfence_model::policy::network::{Effect, NetworkRule, Origin};
+use ringfence_model::policy::{Bounds, Effective, Line, bound, built_in, preset};
 
 use crate::home::Home;
 
@@ -76,6 +78,39 @@ pub fn of_host(
     }
 }
 
+/// Lets setups reach what was typed, beside what the policy lets them.
+pub fn allow_setup(
+    home: &Home,
+    host: &mut Effective,
+    typed: &[String],
+    folder: Option<&Path>,
+) -> Result<(), PolicyError> {
+    let from = Origin {
+        file: "--setup-network".to_owned(),
+        line: 0,
+    };
+    let mut grants = Vec::new();
+    for rule in typed {
+        let from = from.clone();
+        grants.push(match rule.strip_prefix(preset::PREFIX) {
+            Some(name) => Grant::Preset(Line {
+                text: name.to_owned(),
+                from,
+            }),
+            None => {
+                let parsed = NetworkRule::parse(Effect::Allow, rule, from);
+                Grant::Rule(parsed.map_err(|source| PolicyError::SetupRule {
+                    rule: rule.clone(),
+                    source,
+                })?)
+            }
+        });
+    }
+    let loader = load::Loader::new(home, folder);
+    host.environment
+        .allow(grants, &mut |line| loader.preset(line))
+}
+
 /// Reads a file as the host's own, whatever it allows, to see whether it can be used.
 pub fn check(home: &Home, file: &Path) -> Result<Effective, PolicyError> {
     let mut loader = load::Loader::new(home, None);
@@ -87,6 +122,14 @@ pub fn check(home: &Home, file: &Path) -> Result<Effective, PolicyError> {
 /// The same of a text that is in no file yet.
 pub fn check_text(home: &Home, text: &str) -> Result<Effective, PolicyError> {
     load::Loader::new(home, None).text(text.as_bytes(), Path::new("proposal"))
+}
+
+/// The same of a text that is to be in this file.
+pub fn check_as(home: &Home, text: &str, file: &Path) -> Result<Effective, PolicyError> {
+    let mut loader = load::Loader::new(home, None);
+    let policy = loader.text(text.as_bytes(), file)?;
+    loader.check_mounts(&policy.files.mounts)?;
+    Ok(policy)
 }
 
 impl Asked {

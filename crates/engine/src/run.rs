@@ -19,7 +19,7 @@ use std::fs;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-use ringfence_jail::plan::{Root, Runs, Spec};
+use ringfence_jail::plan::{Runs, Spec};
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{Backend, PATCH};
 use ringfence_model::changes::ChangeSet;
@@ -34,6 +34,7 @@ use crate::attend::{Attended, Console, Inputs, Records, Witness, attend};
 use crate::bundle::{Facts, Packing};
 use crate::changes;
 use crate::clock::now_us;
+use crate::environment::{self, Resolved, Standing};
 use crate::error::Error;
 use crate::evidence::Evidence;
 use crate::fail;
@@ -52,12 +53,12 @@ use crate::workspace::{Folder, Workspace, open_folder};
 
 pub use observed::{Denied, Observations, TestResult, TestSeen, Times};
 pub use request::RunRequest;
-pub(crate) use request::{check_limits, check_variables, environment};
-pub(crate) use result::JOURNAL_HEAD;
+pub(crate) use request::{PATH, check_limits, check_variables, environment};
+pub(crate) use result::{JOURNAL_HEAD, ending};
 pub use result::{OutputResult, RunResult, Seconds, why};
 
 /// What holds the sandboxes of runs.
-const BACKEND: &str = "native";
+pub(crate) const BACKEND: &str = "native";
 /// The host name inside.
 pub(crate) const HOSTNAME: &str = "ringfence";
 
@@ -74,6 +75,8 @@ pub fn run(
     let key = keys::own(home)?;
     let id = RunId::random()?;
     let folder = open_folder(home, &request.folder)?;
+    let order = request.order(&folder)?;
+    let resolved = environment::resolve(&order)?;
     let lock = RunLock::create(home, id)?;
     let undo = Undo {
         home,
@@ -83,9 +86,14 @@ pub fn run(
     };
     let steps = Steps { store, id };
 
-    store.insert_run(&lock, &new_run(request, &folder))?;
+    store.insert_run(&lock, &new_run(request, &folder, resolved.as_ref()))?;
+    let standing = match &resolved {
+        Some(resolved) => environment::ensure(home, store, &order, resolved, inputs, console)?,
+        None => Standing::default(),
+    };
     steps.begin("base", console)?;
-    let workspace = Workspace::create(home, id, folder, &request.view, &request.policy.files)?;
+    let mut workspace = Workspace::create(home, id, folder, &request.view, &request.policy.files)?;
+    workspace.stand_on(standing.workspace());
     let packing = Packing::begin(home, id)?;
     make_directory(&home.log(id))?;
     let mut journal = packing.journal()?;
@@ -100,9 +108,13 @@ pub fn run(
     let place = home.workspaces().join(id.as_str());
     let opened = Gate::open(home, &request.program, &request.policy, &place)?;
     let (mut gate, handover) = opened.unzip();
+    let spec = Spec {
+        overlays: standing.overlays(&place, workspace.identity())?,
+        ..spec(&workspace, &standing, &request.limits, handover.as_ref())
+    };
     let mut sandbox = Sandbox::start(
         id.as_str(),
-        &spec(&workspace, &request.limits, handover.as_ref()),
+        &spec,
         &request.limits,
         handover.as_ref().map(|handover| handover.socket.as_fd()),
     )?;
@@ -132,8 +144,11 @@ pub fn run(
     let guard = gate.as_ref().map(Gate::guard).cloned().unwrap_or_default();
     let mut spool = Spool::create(&home.stdout_log(id), &home.stderr_log(id))?.guarded(&guard);
     let mut disk = DiskWatch::new(&workspace.upper(), &request.limits)?;
+    for overlay in &spec.overlays {
+        disk.also(&overlay.layer.join("upper"))?;
+    }
     let given = gate.as_ref().map(Gate::environment).unwrap_or_default();
-    let env = request.environment(given);
+    let env = request.environment(&standing.env, given);
     let exec = exec(request, env.clone(), &workspace, inputs);
     let mut recorder = Recorder {
         journal: &mut journal,
@@ -247,11 +262,12 @@ pub fn run(
         probes: probed,
         journal_head: journal.head().to_owned(),
         evidence: Some(attribution),
-        notes: notes(request, &workspace, status),
+        notes: notes(request, &workspace, &standing, status),
         line_counts: review.lines,
         claimed: claimed.unwrap_or_default(),
         observed: Observations::of(&evidence, &attended.hits),
         flags: review.flags,
+        environment: standing.facts.clone(),
     };
     let facts = Facts {
         policy: request.policy(&workspace.spec().inside),
@@ -272,10 +288,10 @@ pub fn run(
 }
 
 /// Puts what was observed into the journal, and keeps it for the result.
-struct Recorder<'a> {
-    journal: &'a mut JournalFile,
-    evidence: Evidence,
-    guard: &'a Guard,
+pub(crate) struct Recorder<'a> {
+    pub journal: &'a mut JournalFile,
+    pub evidence: Evidence,
+    pub guard: &'a Guard,
 }
 
 impl Witness for Recorder<'_> {
@@ -302,30 +318,40 @@ impl Witness for Recorder<'_> {
 }
 
 /// The row of a run that begins.
-fn new_run(request: &RunRequest, folder: &Folder) -> NewRun {
+fn new_run(request: &RunRequest, folder: &Folder, resolved: Option<&Resolved>) -> NewRun {
+    let stands_on = resolved.map(|resolved| ("stands_on".to_owned(), json!(resolved.stands_on())));
     NewRun {
         name: request.name.clone(),
         folder: folder.path().to_owned(),
         argv: request.argv.clone(),
         created_us: now_us(),
         driver: Driver::current(),
-        detail: serde_json::Map::from_iter([
-            ("view".to_owned(), json!(request.view)),
-            ("files".to_owned(), json!(request.policy.files)),
-        ]),
+        detail: serde_json::Map::from_iter(
+            [
+                ("view".to_owned(), json!(request.view)),
+                ("files".to_owned(), json!(request.policy.files)),
+            ]
+            .into_iter()
+            .chain(stands_on),
+        ),
     }
 }
 
-fn spec(workspace: &Workspace, limits: &Limits, gate: Option<&Handover>) -> Spec {
+fn spec(
+    workspace: &Workspace,
+    standing: &Standing,
+    limits: &Limits,
+    gate: Option<&Handover>,
+) -> Spec {
     Spec {
         identity: workspace.identity().clone(),
         runs: Runs::Agent,
         hostname: HOSTNAME.to_owned(),
-        root: Root::Host,
+        root: standing.root(),
         workspace: workspace.spec().clone(),
         overlays: Vec::new(),
         mounts: workspace.mounts().to_vec(),
-        tmpfs: Vec::new(),
+        tmpfs: standing.tmpfs.clone(),
         // BOUND: each temporary file system may hold half of the memory that the sandbox has.
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
         gate: gate.map(|handover| handover.spec.clone()),
@@ -367,7 +393,7 @@ fn exec(
     }
 }
 
-fn exit_event(attended: &Attended) -> Event {
+pub(crate) fn exit_event(attended: &Attended) -> Event {
     let (cpu_ms, peak_bytes) = measured(attended.cpu_ms, attended.peak_bytes);
     Event::CommandEnded {
         outcome: attended.outcome,
@@ -390,12 +416,18 @@ fn status(attended: &Attended, set: &ChangeSet) -> RunStatus {
     }
 }
 
-fn notes(request: &RunRequest, workspace: &Workspace, status: RunStatus) -> Vec<String> {
+fn notes(
+    request: &RunRequest,
+    workspace: &Workspace,
+    standing: &Standing,
+    status: RunStatus,
+) -> Vec<String> {
     let doubt = workspace
         .doubt
         .iter()
         .filter(|_| status == RunStatus::Failed);
-    let notes = request.notes.iter().chain(&workspace.notes);
+    let notes = request.notes.iter().chain(&standing.notes);
+    let notes = notes.chain(&workspace.notes);
     notes.chain(doubt).cloned().collect()
 }
 

@@ -13,6 +13,7 @@
 //! INVARIANT: a store that is damaged, foreign or newer is never written.
 
 mod calls;
+mod environments;
 mod evictions;
 mod find;
 mod layers;
@@ -39,6 +40,7 @@ use crate::home::Home;
 use crate::ids::{RunId, SandboxId};
 
 pub use calls::CallRecord;
+pub use environments::EnvironmentRecord;
 pub use evictions::EvictionRecord;
 pub use layers::{CheckpointRecord, LayerRecord};
 pub use recover::{Orphan, OrphanKind, RecoverError, Recovered, orphans, recover};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ringfence_model::limits::{HumanBytes, Limit, Limits};
 use ringfence_model::wire;
 
-use crate::changes::measure;
+use crate::changes::{ChangesError, Usage, measure};
 use crate::error::Error;
 
 /// BOUND: how often the file system is asked.
@@ -38,6 +38,8 @@ pub enum Seen {
 #[derive(Debug)]
 pub struct DiskWatch {
     upper: OwnedFd,
+    /// Other layers of the same sandbox, which count as well.
+    others: Vec<OwnedFd>,
     bytes: Option<u64>,
     inodes: Option<u64>,
     /// Free bytes and inodes at the last count, and what the layer held then.
@@ -50,15 +52,11 @@ pub struct DiskWatch {
 
 impl DiskWatch {
     pub fn new(upper: &Path, limits: &Limits) -> Result<Self, Error> {
-        let file = std::fs::File::open(upper).map_err(|source| Error::MakeWorkspace {
-            what: "open",
-            path: upper.to_owned(),
-            source,
-        })?;
-        let upper: OwnedFd = file.into();
+        let upper = open(upper)?;
         let free = free(&upper);
         Ok(Self {
             upper,
+            others: Vec::new(),
             bytes: limits.disk_bytes,
             inodes: limits.disk_inodes,
             free,
@@ -67,6 +65,12 @@ impl DiskWatch {
             cost: Duration::ZERO,
             first_free: free.0,
         })
+    }
+
+    /// Counts another layer of the sandbox in. It is on the same file system.
+    pub fn also(&mut self, upper: &Path) -> Result<(), Error> {
+        self.others.push(open(upper)?);
+        Ok(())
     }
 
     /// Looks, and counts if there is a reason.
@@ -92,7 +96,15 @@ impl DiskWatch {
         }
         let now_free = free(&self.upper);
         let began = Instant::now();
-        let Ok(usage) = measure(self.upper.as_fd()) else {
+        let layers = std::iter::once(&self.upper).chain(&self.others);
+        let mut usage = Usage::default();
+        let counted = layers.into_iter().try_for_each(|layer| {
+            let own = measure(layer.as_fd())?;
+            usage.bytes += own.bytes;
+            usage.inodes += own.inodes;
+            Ok::<(), ChangesError>(())
+        });
+        let Ok(()) = counted else {
             // An agent that moves directories under the count does not count for nothing.
             let lost = self.first_free.saturating_sub(now_free.0);
             return match self.bytes {
@@ -168,6 +180,15 @@ impl DiskWatch {
         rustix::fs::fstatvfs(&self.upper)
             .is_ok_and(|stat| stat.f_bavail < 16 || (stat.f_files > 0 && stat.f_favail < 4))
     }
+}
+
+fn open(upper: &Path) -> Result<OwnedFd, Error> {
+    let file = std::fs::File::open(upper).map_err(|source| Error::MakeWorkspace {
+        what: "open",
+        path: upper.to_owned(),
+        source,
+    })?;
+    Ok(file.into())
 }
 
 fn free(fd: &OwnedFd) -> (u64, u64) {

@@ -4,7 +4,8 @@
 //!   upper   what the agent writes                      ┐
 //!   mask    private .git, whiteouts of hidden paths,   ├─ one overlay, /workspace inside
 //!           owned copies of what belongs to others     │
-//!   folder  the user's, as it is, read-only            ┘
+//!   folder  the user's, as it is, read-only            │
+//!   setup   what a setup made and the folder has not   ┘
 //! ```
 //!
 //! INVARIANT: nothing here writes below the folder.
@@ -14,7 +15,7 @@ pub(crate) mod scan;
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -54,6 +55,8 @@ pub struct Workspace {
     repository: Option<Repository>,
     rules: FileRules,
     ignored: Ignored,
+    /// What a setup made in the folder.
+    setup: Option<PathBuf>,
     started: Started,
     spec: WorkspaceSpec,
     mounts: Vec<HostMount>,
@@ -182,6 +185,7 @@ impl Workspace {
             repository,
             rules,
             ignored: view.ignored,
+            setup: None,
             spec,
             mounts,
             identity,
@@ -205,6 +209,7 @@ impl Workspace {
             repository: git::discover(&folder.path)?,
             rules: FileRules::of(&files)?,
             ignored: view.ignored,
+            setup: environment_of(home, &run.detail),
             mounts: Vec::new(),
             started: Started {
                 seconds: run.created_us.div_euclid(1_000_000),
@@ -226,6 +231,12 @@ impl Workspace {
             notes: Vec::new(),
             doubt: None,
         })
+    }
+
+    /// Puts what a setup made below the folder, whose own files count more.
+    pub(crate) fn stand_on(&mut self, setup: Option<PathBuf>) {
+        self.spec.lower.extend(setup.clone());
+        self.setup = setup;
     }
 
     /// What the launcher needs.
@@ -299,8 +310,23 @@ impl Workspace {
     pub fn rules(&self, sources: &Sources) -> Result<Rules<'_>, Error> {
         let mut rules = Rules::of(self.repository.as_ref(), sources, &self.rules, self.ignored)?;
         rules.mask(&self.directory.join("mask"))?;
+        if let Some(setup) = &self.setup {
+            rules.environment(setup, sources)?;
+        }
         Ok(rules)
     }
+}
+
+/// What a setup made for the run of this row.
+fn environment_of(
+    home: &Home,
+    detail: &serde_json::Map<String, serde_json::Value>,
+) -> Option<PathBuf> {
+    let layers: Vec<String> = serde_json::from_value(detail.get("stands_on")?.clone()).ok()?;
+    let key = layers
+        .iter()
+        .find_map(|layer| layer.strip_prefix("environments/"))?;
+    Some(home.environment(key).join("workspace"))
 }
 
 /// For a person: what is outside of every change set.
@@ -342,6 +368,10 @@ impl Folder {
     /// Its real path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -20,6 +20,7 @@ pub mod facts;
 pub mod identity;
 pub mod launch;
 pub mod lockdown;
+pub mod mapped;
 pub mod observe;
 pub mod plan;
 pub mod probe;

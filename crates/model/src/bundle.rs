@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::ByteText;
 use crate::changes::{Change, ChangeKind, FileMode};
+use crate::environment::CacheKind;
 use crate::journal::FilesHeld;
 use crate::limits::{Graded, Limits};
 use crate::policy::Effective;
@@ -55,6 +56,40 @@ pub fn most_bytes(file: &str) -> u64 {
     }
 }
 
+/// What a sandbox stood on besides its folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvironmentFacts {
+    /// The digest of the image. Absent: the host's own toolchain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The hash of all that went into the setup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheFacts>,
+    /// What programs said of themselves in the sandbox of the setup.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tools: BTreeMap<String, String>,
+}
+
+/// A cache that was below.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheFacts {
+    pub kind: CacheKind,
+    /// Whose setups filled it.
+    pub scope: String,
+    /// Absent: it was empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+}
+
+impl EnvironmentFacts {
+    /// Whether there is nothing to say.
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -67,6 +102,9 @@ pub struct Manifest {
     /// Of the program that made it.
     pub version: String,
     pub base: Base,
+    /// What it stood on besides. Absent where there was nothing, and in earlier versions.
+    #[serde(default, skip_serializing_if = "EnvironmentFacts::is_plain")]
+    pub environment: EnvironmentFacts,
     pub policy: Policy,
     /// See [`Policy::sha256`].
     pub policy_sha256: String,

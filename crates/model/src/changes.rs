@@ -117,6 +117,8 @@ pub enum WhyOmitted {
     ReadOnly,
     /// The policy does not let it cross back.
     NotExported,
+    /// A setup made it, or the directory that it is in.
+    Environment,
     /// It holds the value of a secret, or cannot be searched for one.
     Secret,
 }

@@ -10,6 +10,7 @@ pub mod environment;
 pub mod flag;
 pub mod gate;
 pub mod host;
+pub mod init;
 pub mod journal;
 pub mod limits;
 pub mod needles;

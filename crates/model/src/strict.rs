@@ -30,6 +30,12 @@ pub fn parse<T: Serialize + DeserializeOwned>(text: &[u8]) -> Result<T, StrictEr
     }
 }
 
+/// Reads a whole text whose shape nobody promised.
+pub fn value(text: &[u8]) -> Result<Value, StrictError> {
+    let Unique(value) = serde_json::from_slice(text).map_err(StrictError::Parse)?;
+    Ok(value)
+}
+
 /// The same value whatever the order of its keys was: sorted by key, without white space.
 pub fn canonical(value: &Value) -> String {
     match value {

@@ -1,6 +1,6 @@
-//! `ringfence keep`, `ringfence gate` and `ringfence settle`: this program as the keeper of a
-//! sandbox, as its gate, and as the one that does what can wait. Started by other commands, not by
-//! people.
+//! `ringfence keep`, `gate`, `settle` and `own`: this program as the keeper of a sandbox, as its
+//! gate, as the one that does what can wait, and as the one that takes over what a setup left.
+//! Started by other commands, not by people.
 
 use std::process::ExitCode;
 
@@ -61,6 +61,17 @@ pub struct Gate {}
 impl Gate {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         ringfence_gate::run()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Take over the tree on standard input, within the ids of a setup
+#[derive(Debug, Args)]
+pub struct Own {}
+
+impl Own {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        ringfence_engine::ownership::take_over_here()?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -18,7 +18,7 @@ use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
 use ringfence_model::policy::Line;
 
-use super::limits::LimitArgs;
+use super::limits::{LimitArgs, typed_as};
 
 /// Read a policy, and say what it allows and why
 #[derive(Debug, Args)]
@@ -53,6 +53,12 @@ pub struct PolicyArgs {
     /// [default: `policy.toml` in the home of ringfence]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// The image that is `/` inside, whatever a policy says; `host` for none
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// Let the setup of the environment reach this as well: a rule, or `preset:NAME`
+    #[arg(long, value_name = "RULE")]
+    setup_network: Vec<String>,
 }
 
 impl PolicyArgs {
@@ -64,7 +70,14 @@ impl PolicyArgs {
         folder: Option<&Path>,
         hide: Vec<Line>,
     ) -> Result<Asked, Error> {
-        let host = policy::of_host(home, self.policy.as_deref(), folder)?;
+        let mut host = policy::of_host(home, self.policy.as_deref(), folder)?;
+        policy::allow_setup(home, &mut host, &self.setup_network, folder)?;
+        if let Some(image) = &self.image {
+            host.environment.image = Some(Line {
+                text: image.clone(),
+                from: typed_as("--image"),
+            });
+        }
         let value = |line: &Line| {
             let value = std::env::var_os(&line.text)?;
             Some((line.text.clone(), ByteText(value.into_vec())))

@@ -55,6 +55,8 @@ pub enum ChangesError {
         #[source]
         source: io::Error,
     },
+    #[error("could not give a layer to another owner")]
+    Own(#[source] io::Error),
     #[error("could not measure the layer")]
     Measure(#[source] io::Error),
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ringfence_model::policy::document::DocumentError;
 use ringfence_model::policy::explain::QuestionError;
+use ringfence_model::policy::network::RuleError;
 
 use crate::error::ErrorKind;
 
@@ -29,6 +30,12 @@ pub enum PolicyError {
         #[source]
         source: QuestionError,
     },
+    #[error("`--setup-network {rule}` is no rule")]
+    SetupRule {
+        rule: String,
+        #[source]
+        source: RuleError,
+    },
     #[error("run `{0}` has no bundle, and only a bundle says what its policy was")]
     NoBundle(String),
 }
@@ -38,9 +45,11 @@ impl PolicyError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NoFile(_) | Self::NoBundle(_) => ErrorKind::NotFound,
-            Self::Read { .. } | Self::NotAFile(_) | Self::Document(_) | Self::Question { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::Read { .. }
+            | Self::NotAFile(_)
+            | Self::Document(_)
+            | Self::SetupRule { .. }
+            | Self::Question { .. } => ErrorKind::Invalid,
         }
     }
 

@@ -210,7 +210,7 @@ impl<'a> Loader<'a> {
     }
 
     /// What a preset is on this host.
-    fn preset(&self, line: &Line) -> Result<Preset, PolicyError> {
+    pub fn preset(&self, line: &Line) -> Result<Preset, PolicyError> {
         presets::resolve(&line.text, self.folder).map_err(|error| {
             let mut message = error.to_string();
             let mut cause = error.source();

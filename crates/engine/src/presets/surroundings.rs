@@ -69,7 +69,7 @@ impl Surroundings {
         Self::of(variables, PathBuf::from("/"), folder)
     }
 
-    pub(super) fn of(
+    pub(crate) fn of(
         variables: BTreeMap<String, String>,
         root: PathBuf,
         folder: Option<&Path>,
@@ -84,7 +84,7 @@ impl Surroundings {
     }
 
     /// A variable that is set and not empty.
-    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         let value = self.variables.get(name)?;
         Some(value.as_str()).filter(|value| !value.trim().is_empty())
     }
@@ -113,12 +113,12 @@ impl Surroundings {
     }
 
     /// A path of the user's home.
-    pub(super) fn home(&self, path: &str) -> Option<PathBuf> {
+    pub(crate) fn home(&self, path: &str) -> Option<PathBuf> {
         self.directory("HOME").map(|home| home.join(path))
     }
 
     /// A path of the user's settings.
-    pub(super) fn config(&self, path: &str) -> Option<PathBuf> {
+    pub(crate) fn config(&self, path: &str) -> Option<PathBuf> {
         match self.directory("XDG_CONFIG_HOME") {
             Some(config) => Some(config.join(path)),
             None => self.home(".config").map(|config| config.join(path)),
@@ -127,7 +127,7 @@ impl Surroundings {
 
     /// A variable that names a place. What is not absolute depends on where we are, which may be
     /// the folder.
-    pub(super) fn directory(&self, name: &str) -> Option<PathBuf> {
+    pub(crate) fn directory(&self, name: &str) -> Option<PathBuf> {
         self.variable(name)
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
@@ -139,7 +139,7 @@ impl Surroundings {
     }
 
     /// Whether something lies in the folder that the run works on.
-    fn is_in_the_folder(&self, path: &Path) -> bool {
+    pub(crate) fn is_in_the_folder(&self, path: &Path) -> bool {
         let real = path.canonicalize();
         self.away_from.as_ref().is_some_and(|folder| {
             path.starts_with(folder) || real.is_ok_and(|real| real.starts_with(folder))
@@ -193,7 +193,7 @@ impl Surroundings {
 
     /// A program of the user: the first of this name in `PATH` that can be executed and does not
     /// lie in the folder. Entries that are not absolute are passed over.
-    pub(super) fn program(&self, name: &str) -> Option<PathBuf> {
+    pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
         let is_program = |path: &PathBuf| {
             let executable = |metadata: fs::Metadata| {
                 metadata.is_file() && metadata.permissions().mode() & 0o111 != 0

@@ -10,12 +10,13 @@ use ringfence_model::policy::Effective;
 use ringfence_model::wire::WindowSize;
 
 use super::claim;
+use crate::environment::Order;
 use crate::error::Error;
 use crate::files::FileRules;
-use crate::workspace::{Ignored, View};
+use crate::workspace::{Folder, Ignored, View};
 
 /// Where programs are looked for inside.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// BOUND: less than this does not hold a shell and the guest.
 pub(crate) const LEAST_MEMORY: u64 = 16 << 20;
@@ -56,6 +57,12 @@ impl RunRequest {
         check_variables(&self.env)
     }
 
+    /// What the run is to stand on.
+    pub(super) fn order(&self, folder: &Folder) -> Result<Order<'_>, Error> {
+        let inside = self.view.inside.as_deref();
+        Order::of_folder(&self.policy, &self.limits, &self.program, folder, inside)
+    }
+
     /// All that steers the run besides its command.
     pub(super) fn policy(&self, inside: &Path) -> Policy {
         Policy {
@@ -76,8 +83,14 @@ impl RunRequest {
     }
 
     /// The variables of the command; `given` are those that lead to a gate.
-    pub(super) fn environment(&self, given: &[(ByteText, ByteText)]) -> Vec<(ByteText, ByteText)> {
-        let own: Vec<_> = given.iter().chain(&self.env).cloned().collect();
+    /// Those of an environment count less than any.
+    pub(super) fn environment(
+        &self,
+        standing: &[(ByteText, ByteText)],
+        given: &[(ByteText, ByteText)],
+    ) -> Vec<(ByteText, ByteText)> {
+        let own = standing.iter().chain(given).chain(&self.env);
+        let own: Vec<_> = own.cloned().collect();
         let mut env = environment(&own);
         let name = ByteText::from(claim::VARIABLE);
         if !env.iter().any(|(key, _)| *key == name) {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ringfence_model::ByteText;
 use ringfence_model::attribution::Attribution;
+use ringfence_model::bundle::EnvironmentFacts;
 use ringfence_model::changes::{Change, Omitted, WhyOmitted};
 use ringfence_model::claim::Claim;
 use ringfence_model::flag::Flag;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::observed::Observations;
 use super::summary;
+use crate::attend::Attended;
 use crate::client::Stream;
 use crate::ids::RunId;
 use crate::output::Spool;
@@ -77,6 +79,9 @@ pub struct RunResult {
     /// What to look at, the worst first.
     #[serde(default)]
     pub flags: Vec<Flag>,
+    /// What it stood on besides its folder.
+    #[serde(default, skip_serializing_if = "EnvironmentFacts::is_plain")]
+    pub environment: EnvironmentFacts,
 }
 
 /// One output stream: how much, and where all of it is.
@@ -148,6 +153,15 @@ impl RunResult {
     }
 }
 
+/// How a setup ended, in words.
+pub(crate) fn ending(attended: &Attended) -> String {
+    match (attended.outcome, attended.code, attended.signal) {
+        (Outcome::Exited, Some(code), _) => format!("exited with {code}"),
+        (Outcome::Signaled, _, Some(signal)) => format!("died by signal {signal}"),
+        (outcome, ..) => in_words(outcome).to_owned(),
+    }
+}
+
 /// How a command ended that did not end by itself.
 fn in_words(outcome: Outcome) -> &'static str {
     match outcome {
@@ -174,6 +188,7 @@ pub fn why(why: WhyOmitted) -> &'static str {
         WhyOmitted::NotStaged => "the repository has a file there that was not staged",
         WhyOmitted::ReadOnly => "the policy lets nobody write there",
         WhyOmitted::NotExported => "the policy does not export it",
+        WhyOmitted::Environment => "the setup made it",
         WhyOmitted::Secret => "it holds the value of a secret",
         WhyOmitted::Special => "a FIFO, socket or device",
         WhyOmitted::TooLarge => "too large for a patch",

@@ -13,6 +13,7 @@ use super::{Host, remove, settle, status, stop};
 use crate::clock::now_us;
 use crate::config::{GcSettings, gc_settings};
 use crate::durable::{self, Existing};
+use crate::environment;
 use crate::error::Error;
 use crate::fail;
 use crate::ids::{BaseId, LayerId, MirrorId, SandboxId};
@@ -43,6 +44,9 @@ pub enum What {
     RemoveUnfinished(BaseId),
     /// The directory of a mirror that no row knows.
     RemoveUnknown(MirrorId),
+    RemoveEnvironment(String),
+    /// Something of an environment or a cache that nobody needs.
+    RemoveLeaving(PathBuf),
     /// A directory that no row knows.
     RemoveStranger(PathBuf),
 }
@@ -59,7 +63,10 @@ impl What {
             Self::RemoveUnfinished(id) => format!("remove base {id}, which is not whole"),
             Self::RemoveUnknown(id) => format!("remove mirror {id}, which is not known"),
             Self::RemoveMirror(id) => format!("remove mirror {id}"),
-            Self::RemoveStranger(path) => format!("remove `{}`", path.display()),
+            Self::RemoveEnvironment(key) => format!("remove environment {key}"),
+            Self::RemoveStranger(path) | Self::RemoveLeaving(path) => {
+                format!("remove `{}`", path.display())
+            }
         }
     }
 
@@ -70,7 +77,8 @@ impl What {
             Self::RemoveLayer(id) => id.to_string(),
             Self::RemoveBase(id) | Self::RemoveUnfinished(id) => id.to_string(),
             Self::RemoveMirror(id) | Self::RemoveUnknown(id) => id.to_string(),
-            Self::RemoveStranger(path) => path.display().to_string(),
+            Self::RemoveEnvironment(key) => key.clone(),
+            Self::RemoveStranger(path) | Self::RemoveLeaving(path) => path.display().to_string(),
         }
     }
 
@@ -83,7 +91,8 @@ impl What {
             Self::RemoveLayer(_) => "remove_layer",
             Self::RemoveBase(_) | Self::RemoveUnfinished(_) => "remove_base",
             Self::RemoveMirror(_) | Self::RemoveUnknown(_) => "remove_mirror",
-            Self::RemoveStranger(_) => "remove_directory",
+            Self::RemoveEnvironment(_) => "remove_environment",
+            Self::RemoveStranger(_) | Self::RemoveLeaving(_) => "remove_directory",
         }
     }
 }
@@ -159,6 +168,12 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
             });
         }
     }
+    for path in environment::leavings(&host.home, &host.store)? {
+        actions.push(Action {
+            what: What::RemoveLeaving(path),
+            why: "nobody needs it".to_owned(),
+        });
+    }
     for path in strangers(host)? {
         actions.push(Action {
             what: What::RemoveStranger(path),
@@ -200,6 +215,16 @@ fn perform(host: &Host, what: &What) -> Result<Option<PathBuf>, Error> {
         What::RemoveUnknown(id) => crate::mirror::sweep(&host.home, &host.store, *id)?,
         What::RemoveBase(id) => crate::base::forget(&host.home, &host.store, *id)?,
         What::RemoveMirror(id) => crate::mirror::forget(&host.home, &host.store, *id)?,
+        What::RemoveEnvironment(key) => {
+            use crate::environment::EnvironmentError;
+            match environment::remove(&host.home, &host.store, key) {
+                Err(Error::Environment(EnvironmentError::InUse(key))) => {
+                    return Err(Error::UsedAgain(key));
+                }
+                done => done?,
+            }
+        }
+        What::RemoveLeaving(path) => environment::remove_leaving(&host.home, &host.store, path)?,
         What::RemoveStranger(path) => {
             if let (Some(parent), Some(name)) = (
                 path.parent(),
@@ -312,6 +337,14 @@ fn caches(
             None
         }
     };
+    for record in environment::list(&host.store)? {
+        if let Some(why) = why(record.used_us).filter(|_| !record.in_use) {
+            actions.push(Action {
+                what: What::RemoveEnvironment(record.key),
+                why,
+            });
+        }
+    }
     let bases = host.store.bases()?;
     let leaving: Vec<LayerId> = remove::unused_layers(host)?;
     let layers = host.store.layers()?;

@@ -178,6 +178,16 @@ const MIGRATIONS: &[&str] = &[
         detail     TEXT    NOT NULL,            -- JSON: an object with the rest
         PRIMARY KEY (run, remote, branch)
     ) STRICT, WITHOUT ROWID;
+  ",
+    "
+    CREATE TABLE environments (
+        key        TEXT    NOT NULL PRIMARY KEY,  -- the hash of all that it was made of
+        scope      TEXT    NOT NULL,              -- whose folder
+        created_us INTEGER NOT NULL,
+        used_us    INTEGER NOT NULL,
+        bytes      INTEGER NOT NULL,
+        detail     TEXT    NOT NULL               -- JSON: inputs, digests, programs
+    ) STRICT;
 ",
 ];
 

@@ -21,6 +21,25 @@ pub struct Rules<'a> {
     ignored: Ignored,
     stage: Option<Stage>,
     mask: Option<OwnedFd>,
+    environment: Option<Made>,
+}
+
+/// What a setup made, and the base that it was made for.
+#[derive(Debug)]
+struct Made {
+    setup: OwnedFd,
+    base: OwnedFd,
+}
+
+impl Made {
+    /// Whether this path, or a directory above it, is there by the setup alone.
+    fn holds(&self, path: &[u8]) -> bool {
+        let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+        let mut parts = slashes.map(|(slash, _)| &path[..slash]).chain([path]);
+        // The first one that the base has not decides: below it the base has nothing.
+        let first = parts.find(|part| kind(&self.base, part).is_none());
+        first.is_some_and(|part| kind(&self.setup, part).is_some())
+    }
 }
 
 /// A workspace that shows only some files of a whole.
@@ -45,6 +64,7 @@ impl<'a> Rules<'a> {
             ignored,
             stage: None,
             mask: None,
+            environment: None,
         })
     }
 
@@ -63,6 +83,20 @@ impl<'a> Rules<'a> {
         if !self.files.hidden().is_empty() {
             self.mask = Some(open(mask)?);
         }
+        Ok(())
+    }
+
+    /// What a setup made never crosses back, whoever changed it later.
+    pub fn environment(&mut self, setup: &Path, sources: &Sources) -> Result<(), Error> {
+        let base = sources
+            .base
+            .try_clone()
+            .map_err(|source| Error::OpenFolder {
+                path: setup.to_owned(),
+                source,
+            })?;
+        let setup = open(setup)?;
+        self.environment = Some(Made { setup, base });
         Ok(())
     }
 
@@ -112,6 +146,13 @@ impl Crossing for Rules<'_> {
         }
         if self.is_masked(path) {
             return Err(WhyOmitted::Hidden);
+        }
+        if self
+            .environment
+            .as_ref()
+            .is_some_and(|made| made.holds(path))
+        {
+            return Err(WhyOmitted::Environment);
         }
         let is_dir = what == EntryType::Directory;
         if self.ignored == Ignored::LeftBehind && self.ignore.is_ignored(path, is_dir) {

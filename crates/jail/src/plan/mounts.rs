@@ -121,12 +121,10 @@ pub(super) fn parts(inside: &Path, workspace: &str) -> Result<Vec<CString>, Plan
     }
     let first = parts.first().and_then(|name| name.to_str().ok());
     let is_system = first.is_none_or(|name| OCCUPIED.contains(&name));
-    let is_taken = ["home", "home/agent", "run", "var"]
+    let is_taken = ["home", "home/agent", "root", "run", "var"]
         .iter()
         .any(|own| path == Path::new(own));
-    let is_scratch = ["tmp", "root", "var/tmp"]
-        .iter()
-        .any(|own| path.starts_with(own));
+    let is_scratch = ["tmp", "var/tmp"].iter().any(|own| path.starts_with(own));
     let meets = path.starts_with(workspace) || Path::new(workspace).starts_with(path);
     if is_system || is_taken || is_scratch || meets {
         return Err(occupied());
@@ -156,6 +154,7 @@ mod tests {
             ("/tmp/x", false),
             ("/var/tmp/x", false),
             ("/root", false),
+            ("/root/.cargo/bin", true),
             ("/home", false),
             ("/home/agent", false),
             ("/run", false),

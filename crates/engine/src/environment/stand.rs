@@ -1,0 +1,177 @@
+//! What one sandbox stands on, ready to be mounted.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use ringfence_jail::identity::Identity;
+use ringfence_jail::plan::{PrivateOverlay, Root, Scratch};
+use ringfence_model::ByteText;
+use ringfence_model::bundle::{CacheFacts, EnvironmentFacts};
+use ringfence_model::environment::{CacheKind, HOME};
+
+use super::{EnvironmentError, Order, Resolved, caches, facts, variable};
+use crate::home::Home;
+use crate::store::EnvironmentRecord;
+
+pub(super) const WORKSPACE: &str = "workspace";
+pub(super) const HOME_LAYER: &str = "home";
+
+/// What a sandbox stands on besides its folder.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// Holds `workspace` and `home`.
+    pub setup: Option<PathBuf>,
+    /// For the bundle.
+    pub facts: EnvironmentFacts,
+    /// Variables that everything else counts more than.
+    pub env: Vec<(ByteText, ByteText)>,
+    pub tmpfs: Vec<Scratch>,
+    /// For a person.
+    pub notes: Vec<String>,
+    caches: Vec<(CacheKind, Option<PathBuf>)>,
+    home: Option<PathBuf>,
+}
+
+impl Standing {
+    pub(super) fn of(
+        home: &Home,
+        order: &Order<'_>,
+        resolved: &Resolved,
+        record: Option<&EnvironmentRecord>,
+    ) -> Result<Self, EnvironmentError> {
+        let environment = &order.policy.environment;
+        let mut own = Self {
+            facts: facts(resolved, record),
+            setup: record.map(|record| home.environment(&record.key)),
+            ..Self::default()
+        };
+        own.home = own.setup.as_ref().map(|setup| setup.join(HOME_LAYER));
+        own.home = own.home.filter(|home| !is_empty(home));
+        for kind in &resolved.caches {
+            let shared = caches::latest(home, *kind, &resolved.cache_scope)?;
+            own.facts.caches.push(CacheFacts {
+                kind: *kind,
+                scope: resolved.cache_scope.clone(),
+                generation: shared.as_ref().map(|(number, _)| *number),
+            });
+            own.caches.push((*kind, shared.map(|(_, path)| path)));
+        }
+        own.env = variables(order);
+        let area = |area: &ringfence_model::environment::Scratch| Scratch {
+            inside: area.inside.clone(),
+            bytes: area.bytes,
+        };
+        own.tmpfs = environment.tmpfs.iter().map(area).collect();
+        Ok(own)
+    }
+
+    /// What `/` is.
+    pub fn root(&self) -> Root {
+        Root::Host
+    }
+
+    /// The setup's part of the folder, which goes below it.
+    pub fn workspace(&self) -> Option<PathBuf> {
+        Some(self.setup.as_ref()?.join(WORKSPACE))
+    }
+
+    /// Home and caches of one sandbox: shared below, with a private part of its own in `place`.
+    pub fn overlays(
+        &self,
+        place: &Path,
+        identity: &Identity,
+    ) -> Result<Vec<PrivateOverlay>, EnvironmentError> {
+        let mut overlays = Vec::new();
+        if let Some(home) = &self.home {
+            overlays.push(overlay(
+                place,
+                HOME_LAYER,
+                Path::new(HOME),
+                Some(home),
+                identity,
+            )?);
+        }
+        overlays.extend(self.cache_overlays(place, identity)?);
+        Ok(overlays)
+    }
+
+    /// The same of caches alone, where the home has layers of its own.
+    pub fn cache_overlays(
+        &self,
+        place: &Path,
+        identity: &Identity,
+    ) -> Result<Vec<PrivateOverlay>, EnvironmentError> {
+        let mut overlays = Vec::new();
+        for (kind, shared) in &self.caches {
+            let row = kind.row();
+            let name = format!("cache-{}", row.name);
+            let shared = shared.as_deref();
+            overlays.push(overlay(place, &name, &row.inside(), shared, identity)?);
+        }
+        Ok(overlays)
+    }
+}
+
+/// Variables of environment and caches.
+pub(super) fn variables(order: &Order<'_>) -> Vec<(ByteText, ByteText)> {
+    let environment = &order.policy.environment;
+    let mut env = Vec::new();
+    for kind in environment.caches() {
+        let of_cache = kind.row().environment();
+        env.extend(of_cache.map(|(name, value)| variable(name, &value)));
+    }
+    for (name, own) in &environment.env {
+        let value = own.value.as_deref().unwrap_or_default();
+        env.push(variable(name, value));
+    }
+    env
+}
+
+/// A writable directory inside over what is shared, or over nothing.
+pub(super) fn overlay(
+    place: &Path,
+    name: &str,
+    inside: &Path,
+    shared: Option<&Path>,
+    identity: &Identity,
+) -> Result<PrivateOverlay, EnvironmentError> {
+    let layer = place.join(name);
+    let (upper, work, empty) = (layer.join("upper"), layer.join("work"), layer.join("empty"));
+    for path in [&layer, &upper, &empty] {
+        make_directory(path, identity)?;
+    }
+    // One that was mounted volatile before is not taken again.
+    super::manage::remove_directory(&layer, "work")?;
+    make_directory(&work, identity)?;
+    Ok(PrivateOverlay {
+        inside: inside.to_owned(),
+        lower: vec![shared.map_or(empty, Path::to_owned)],
+        layer,
+    })
+}
+
+pub(super) fn make_directory(path: &Path, identity: &Identity) -> Result<(), EnvironmentError> {
+    let made = match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Err(_) => return Ok(()),
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o755)),
+    };
+    let given = made.and_then(|()| match identity {
+        Identity::Range { .. } => {
+            let (uid, gid) = identity.agent_on_host();
+            std::os::unix::fs::chown(path, Some(uid), Some(gid))
+        }
+        _ => Ok(()),
+    });
+    given.map_err(|source| EnvironmentError::Make {
+        what: "make",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
+}

@@ -1,0 +1,171 @@
+//! What only the user can give: paths of the host, variables, the network of a setup. As lines of
+//! the user's own policy.
+
+use std::path::PathBuf;
+
+use ringfence_model::init::{AskedMount, Proposed, Said};
+use ringfence_model::policy::Effective;
+use serde::Serialize;
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, TableLike, Value, value};
+
+use crate::run::PATH;
+use crate::toolchains::{Shown, Toolchain};
+
+/// What is not granted yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Grants {
+    pub mounts: Vec<Granted>,
+    /// Directories that are put before what `PATH` has.
+    pub path: Vec<PathBuf>,
+    pub set: Vec<(String, String)>,
+    /// What a setup may reach.
+    pub network: Vec<Said>,
+    /// What a file of the repository asks for. It is shown and never added.
+    pub asked: Vec<AskedMount>,
+}
+
+/// A mount and its reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Granted {
+    pub host: PathBuf,
+    pub inside: PathBuf,
+    pub why: String,
+}
+
+/// What stands at the top of a policy that is made here.
+const HEAD: &str = "# What sandboxes may do, for all repositories; docs/policy.md has every key.\n\
+                    extends = \"standard\" # no network; what looks like a credential is hidden\n";
+
+impl Grants {
+    /// What a policy lacks for these toolchains and this proposal.
+    pub(super) fn missing(
+        policy: &Effective,
+        toolchains: &[&Toolchain],
+        proposed: &Proposed,
+    ) -> Self {
+        let mut own = Self::default();
+        let path = policy
+            .env
+            .set
+            .get("PATH")
+            .and_then(|path| path.value.as_deref());
+        let on_path: Vec<PathBuf> = std::env::split_paths(path.unwrap_or_default()).collect();
+        for toolchain in toolchains {
+            for shown in &toolchain.mounts {
+                let mut mounts = policy.files.mounts.iter();
+                let is_there = mounts.any(|mount| {
+                    let rest = shown.host.strip_prefix(&mount.host);
+                    rest.is_ok_and(|rest| mount.inside.join(rest) == shown.inside)
+                });
+                let Shown { host, inside } = shown.clone();
+                if !is_there && !own.mounts.iter().any(|granted| granted.inside == inside) {
+                    own.mounts.push(Granted {
+                        host,
+                        inside,
+                        why: format!("{}, {}", toolchain.title(), toolchain.why),
+                    });
+                }
+            }
+            for directory in &toolchain.path {
+                if !on_path.contains(directory) && !own.path.contains(directory) {
+                    own.path.push(directory.clone());
+                }
+            }
+            for (name, value) in &toolchain.set {
+                let standing = policy.env.set.get(*name).and_then(|set| set.value.as_ref());
+                if standing != Some(value) {
+                    own.set.push(((*name).to_owned(), value.clone()));
+                }
+            }
+        }
+        own.network = proposed.network.clone();
+        own.asked = proposed.mounts.clone();
+        own
+    }
+
+    /// Whether there is nothing to add.
+    pub fn is_empty(&self) -> bool {
+        let none = self.mounts.is_empty() && self.path.is_empty();
+        none && self.set.is_empty() && self.network.is_empty()
+    }
+
+    /// The lines alone.
+    pub fn to_toml(&self) -> String {
+        let mut document = DocumentMut::new();
+        self.add(&mut document)
+            .map_or_else(|why| why, |()| document.to_string())
+    }
+
+    /// A policy with these lines; what it says otherwise stays as it is, comments too.
+    pub(super) fn added_to(&self, before: &str) -> Result<String, String> {
+        let text = if before.is_empty() { HEAD } else { before };
+        let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+            let message = error.message();
+            format!("it is no TOML: {message}")
+        })?;
+        self.add(&mut document)?;
+        Ok(document.to_string())
+    }
+
+    fn add(&self, document: &mut DocumentMut) -> Result<(), String> {
+        if !self.mounts.is_empty() {
+            let files = table(document.as_table_mut(), "files")?;
+            let mounts = files
+                .entry("mount")
+                .or_insert(Item::ArrayOfTables(ArrayOfTables::new()))
+                .as_array_of_tables_mut()
+                .ok_or("its `files.mount` is not written as `[[files.mount]]`")?;
+            for granted in &self.mounts {
+                let mut entry = Table::new();
+                entry.insert("host", value(text(&granted.host)));
+                entry.insert("inside", value(text(&granted.inside)));
+                let prefix = format!("\n# {}: read-only\n", granted.why);
+                entry.decor_mut().set_prefix(prefix);
+                mounts.push(entry);
+            }
+        }
+        if !self.path.is_empty() || !self.set.is_empty() {
+            let env = table(document.as_table_mut(), "env")?;
+            let set = table(env, "set")?;
+            for (name, text) in &self.set {
+                set.insert(name, value(text.clone()));
+            }
+            if !self.path.is_empty() {
+                let standing = set.get("PATH").and_then(Item::as_str).unwrap_or(PATH);
+                let own: Vec<String> = self.path.iter().map(text).collect();
+                set.insert("PATH", value(format!("{}:{standing}", own.join(":"))));
+            }
+        }
+        if !self.network.is_empty() {
+            let environment = table(document.as_table_mut(), "environment")?;
+            let rules = environment
+                .entry("network")
+                .or_insert(value(Array::new()))
+                .as_array_mut()
+                .ok_or("its `environment.network` is no list")?;
+            for said in &self.network {
+                let is_there = rules.iter().any(|rule| rule.as_str() == Some(&said.value));
+                if !is_there {
+                    rules.push(Value::from(said.value.as_str()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn text(path: &PathBuf) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// A table below another, made where it is not there.
+fn table<'t>(above: &'t mut dyn TableLike, name: &str) -> Result<&'t mut dyn TableLike, String> {
+    let mut made = Table::new();
+    // No header where only tables are in it.
+    made.set_implicit(true);
+    above
+        .entry(name)
+        .or_insert(Item::Table(made))
+        .as_table_like_mut()
+        .ok_or(format!("its `{name}` is no table"))
+}
