@@ -3,6 +3,7 @@
 pub mod approve;
 pub mod audit;
 pub mod blame;
+pub mod campaign;
 pub mod completions;
 pub mod denials;
 pub mod diff;

@@ -24,6 +24,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<commands::run::Run>),
+    Campaign(commands::campaign::Campaign),
     List(commands::list::List),
     Show(commands::show::Show),
     Diff(commands::diff::Diff),
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Run(command) => command.run(),
+        Command::Campaign(command) => command.run(),
         Command::List(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),

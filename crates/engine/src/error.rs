@@ -10,6 +10,7 @@ use ringfence_model::limits::Limit;
 use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::blame::BlameError;
+use crate::campaign::CampaignError;
 use crate::changes::ChangesError;
 use crate::client::ClientError;
 use crate::config::ConfigError;
@@ -105,6 +106,8 @@ pub enum Error {
     Blame(#[from] BlameError),
     #[error(transparent)]
     Verdict(#[from] VerdictError),
+    #[error(transparent)]
+    Campaign(#[from] CampaignError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -312,6 +315,7 @@ impl Error {
             Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
+            Self::Campaign(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
@@ -358,6 +362,7 @@ impl Error {
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),
+            Self::Campaign(error) => return error.hint().map(str::to_owned),
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),

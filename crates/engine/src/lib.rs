@@ -9,6 +9,7 @@ pub mod audit;
 pub mod base;
 pub mod blame;
 mod bundle;
+pub mod campaign;
 pub mod changes;
 pub mod client;
 mod clock;

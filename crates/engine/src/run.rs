@@ -337,7 +337,7 @@ fn new_run(request: &RunRequest, folder: &Folder, resolved: Option<&Resolved>) -
     }
 }
 
-fn spec(
+pub(crate) fn spec(
     workspace: &Workspace,
     standing: &Standing,
     limits: &Limits,

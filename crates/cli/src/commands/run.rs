@@ -1,5 +1,7 @@
 //! `ringfence run`.
 
+mod task;
+
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -21,9 +23,10 @@ use ringfence_model::ByteText;
 use ringfence_model::flag::{Flag, Severity};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
-use ringfence_model::policy::Line;
+use ringfence_model::policy::{Bounds, Line};
 use ringfence_model::wire::WindowSize;
 
+use self::task::Tasked;
 use super::limits::{LimitArgs, VariableArgs, typed_as};
 use super::open;
 use super::policy::PolicyArgs;
@@ -42,6 +45,9 @@ pub struct Run {
     /// The folder to work on [default: the current directory]
     #[arg(long, value_name = "FOLDER")]
     repo: Option<PathBuf>,
+    /// Run the task of this document; what is typed counts more than what it says
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["shell", "same_path"])]
+    task: Option<PathBuf>,
     /// A name for this run
     #[arg(long)]
     name: Option<String>,
@@ -82,9 +88,17 @@ impl Run {
         let signals = Signals::hold()?;
         let stdin = std::io::stdin();
         // A terminal for the command whenever the caller has one on both sides.
-        let interactive = stdin.is_terminal() && std::io::stdout().is_terminal() && !self.json;
+        let interactive = stdin.is_terminal()
+            && std::io::stdout().is_terminal()
+            && !self.json
+            && self.task.is_none();
         let (home, store) = open()?;
-        let request = self.request(&home, interactive)?;
+        let file = self.task.as_deref();
+        let task = file
+            .map(|file| Tasked::open(file, &self.argv()))
+            .transpose()?;
+        let request = self.request(&home, interactive, task.as_ref())?;
+        let told = task.as_ref().map(Tasked::input).transpose()?;
         for note in &request.notes {
             eprintln!("note: {}", clean(note));
         }
@@ -99,7 +113,10 @@ impl Run {
         let mut console = Live::new(passing, interactive);
         let inputs = Inputs {
             // A terminal without our taking its output is the caller's own, not the command's.
-            stdin: (interactive || !stdin.is_terminal()).then(|| stdin.as_fd()),
+            stdin: match &told {
+                Some(brief) => brief.as_ref().map(|brief| brief.as_fd()),
+                None => (interactive || !stdin.is_terminal()).then(|| stdin.as_fd()),
+            },
             signals: Some(&signals),
         };
         let result = ringfence_engine::run::run(&home, &store, &request, &inputs, &mut console);
@@ -143,19 +160,36 @@ impl Run {
         }
     }
 
-    fn request(&self, home: &Home, interactive: bool) -> anyhow::Result<RunRequest> {
-        let folder = match &self.repo {
-            Some(folder) => folder.clone(),
-            None => std::env::current_dir()?,
+    fn request(
+        &self,
+        home: &Home,
+        interactive: bool,
+        task: Option<&Tasked>,
+    ) -> anyhow::Result<RunRequest> {
+        let folder = match (&self.repo, task) {
+            (Some(folder), _) => folder.clone(),
+            (None, Some(task)) => task.folder()?,
+            (None, None) => std::env::current_dir()?,
         };
         let real = open_folder(home, &folder)?;
         let hide = self.hide.iter().map(|text| Line {
             text: text.clone(),
             from: typed_as("--hide"),
         });
-        let asked = self
+        let mut hide: Vec<Line> = hide.collect();
+        let mut limits = Bounds::new();
+        let mut own = None;
+        if let Some(task) = task {
+            hide.extend(task.hidden(&real)?);
+            limits = task.bounds();
+            own = task.policy(home, &real)?;
+        }
+        let path = Some(real.path());
+        let mut asked = self
             .policy
-            .asked(home, &self.limits, Some(real.path()), hide.collect())?;
+            .asked_over(own, home, &self.limits, path, hide)?;
+        limits.append(&mut asked.limits);
+        asked.limits = limits;
         let policy = asked.settle(home, real.path()).map_err(Error::Policy)?;
         let notes = policy.notes();
         let mut env = policy.env;
@@ -172,10 +206,10 @@ impl Run {
             .transpose();
         let inside = inside.map_err(|_| Error::NoFolder(folder.clone()))?;
         Ok(RunRequest {
-            argv: self.argv(),
+            argv: task.map_or_else(|| self.argv(), Tasked::words),
             name: self.name.clone(),
             limits: policy.limits,
-            require_hard: self.require_hard,
+            require_hard: self.require_hard || task.is_some_and(Tasked::requires_hard),
             env,
             view: View {
                 inside,

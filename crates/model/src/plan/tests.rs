@@ -203,3 +203,11 @@ fn an_edit_is_told_as_what_it_changes() {
     );
     assert!(diff(&old, &old).is_empty() && !found.is_empty());
 }
+
+#[test]
+fn the_example_is_a_plan() {
+    let text = include_bytes!("../../../../examples/plan.toml");
+    let plan = Plan::parse(text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(plan.split.by, By::Dependencies);
+    assert_eq!(plan.split.last.len(), 2);
+}
