@@ -83,7 +83,7 @@ fn left_out<'v>(value: &'v Value, why: &str) -> Option<&'v Value> {
 }
 
 #[test]
-fn two_hundred_files_become_twenty_tasks_and_nothing_changes() -> Result<()> {
+fn r9_two_hundred_files_become_twenty_tasks_and_nothing_changes() -> Result<()> {
     in_each_mode("many", |env, fixture| {
         env.as_owner(
             fixture,

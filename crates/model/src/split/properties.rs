@@ -79,7 +79,7 @@ impl Case {
 
 proptest! {
     #[test]
-    fn a_split_is_disjoint_complete_and_bounded(case in cases()) {
+    fn r9_a_split_is_disjoint_complete_and_bounded(case in cases()) {
         let parts = split(&case.files, case.rules());
         let all: Vec<&ByteText> = parts.iter().flat_map(|part| &part.files).collect();
         let set: BTreeSet<&ByteText> = all.iter().copied().collect();
