@@ -12,6 +12,8 @@
 
 #[path = "figures/burst.rs"]
 mod burst;
+#[path = "figures/checks.rs"]
+mod checks;
 #[path = "figures/create.rs"]
 mod create;
 #[path = "figures/density.rs"]
@@ -20,10 +22,15 @@ mod density;
 mod exec;
 #[path = "figures/fork.rs"]
 mod fork;
+#[path = "figures/images.rs"]
+mod images;
 #[path = "figures/keeper.rs"]
 mod keeper;
 #[path = "figures/lasting.rs"]
 mod lasting;
+#[path = "../tests/image/made.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod made;
 #[path = "figures/observe.rs"]
 mod observe;
 #[path = "figures/patch.rs"]
@@ -32,6 +39,8 @@ mod patch;
 mod peers;
 #[path = "figures/place.rs"]
 mod place;
+#[path = "../tests/image/registry.rs"]
+mod registry;
 #[path = "figures/sample.rs"]
 mod sample;
 #[path = "figures/start.rs"]
@@ -71,6 +80,8 @@ const FIGURES: &[Figure] = &[
     ("keeper", keeper::measure),
     ("verify", verify::measure),
     ("observe", observe::measure),
+    ("checks", checks::measure),
+    ("images", images::measure),
 ];
 
 /// What was typed.

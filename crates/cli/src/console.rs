@@ -12,8 +12,11 @@ use std::time::Instant;
 use ringfence_engine::attend::Console;
 use ringfence_engine::client::Stream;
 use ringfence_engine::environment::WAITS;
-use ringfence_jail::terminal;
+use ringfence_jail::terminal::{self, RawMode};
+use ringfence_model::check::{Ran, Tree};
 use ringfence_model::wire::WindowSize;
+
+use crate::text::clean;
 
 /// Where output of the command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +29,7 @@ pub enum Passing {
 
 /// The console of one run.
 #[derive(Debug)]
-pub struct Live {
+pub struct Live<'a> {
     began: Instant,
     /// The status line is on the screen and must be wiped before anything else is written.
     spinning: bool,
@@ -34,6 +37,8 @@ pub struct Live {
     /// What was said of a setup, where nothing spins.
     said: String,
     writer: Option<Writer>,
+    /// The caller's terminal is the command's, for as long as that runs.
+    raw: Option<RawMode<'a>>,
 }
 
 /// Writes in a thread of its own: a reader that does not read holds up nothing but its output.
@@ -73,7 +78,7 @@ impl Writer {
     }
 }
 
-impl Live {
+impl<'a> Live<'a> {
     pub fn new(passing: Passing, has_terminal: bool) -> Self {
         Self {
             began: Instant::now(),
@@ -83,6 +88,22 @@ impl Live {
             // result may have both streams on one.
             writer: Some(Writer::start(passing)),
             spins: !has_terminal && passing == Passing::Through && std::io::stderr().is_terminal(),
+            raw: None,
+        }
+    }
+
+    /// The caller's terminal is the command's until that is over.
+    pub fn holding(self, raw: Option<RawMode<'a>>) -> Self {
+        Self { raw, ..self }
+    }
+
+    /// Gives the terminal back to the caller.
+    pub fn leave(&mut self) {
+        if self.raw.take().is_some() {
+            // What a full-screen program that was ended leaves: other screen, mouse, no cursor.
+            let reset = "\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?25h\x1b[0m";
+            let mut out = std::io::stdout();
+            let _ = out.write_all(reset.as_bytes()).and_then(|()| out.flush());
         }
     }
 
@@ -105,7 +126,7 @@ impl Live {
     }
 }
 
-impl Console for Live {
+impl Console for Live<'_> {
     fn output(&mut self, stream: Stream, bytes: &[u8]) {
         self.quiet();
         if let Some(writer) = &self.writer {
@@ -129,6 +150,10 @@ impl Console for Live {
     }
 
     fn step(&mut self, step: &str) {
+        if step == "validate" {
+            // The command is over: from here on, keys of the terminal are signals again.
+            self.leave();
+        }
         if self.spins {
             let seconds = self.began.elapsed().as_secs();
             let _ = write!(std::io::stderr(), "\r\x1b[2K⠿ {step} ({seconds} s)");
@@ -143,6 +168,14 @@ impl Console for Live {
                 let _ = writeln!(std::io::stderr(), "{said} …");
                 self.said = said.to_owned();
             }
+        }
+    }
+
+    fn check(&mut self, command: &str, tree: Tree, ran: Option<&Ran>) {
+        if ran.is_none() && std::io::stderr().is_terminal() {
+            self.quiet();
+            let (command, tree) = (clean(command), tree.as_str());
+            let _ = writeln!(std::io::stderr(), "checking the {tree} tree: {command}");
         }
     }
 

@@ -11,12 +11,16 @@
 )]
 mod support;
 
+#[path = "crash/applied.rs"]
+mod applied;
 #[path = "crash/crowd.rs"]
 mod crowd;
 #[path = "crash/damage.rs"]
 mod damage;
 #[path = "crash/disk.rs"]
 mod disk;
+#[path = "crash/images.rs"]
+mod images;
 #[path = "crash/killed.rs"]
 mod killed;
 #[path = "crash/points.rs"]

@@ -1,5 +1,5 @@
-//! The escape corpus: every attack runs in a real sandbox, rootless and as root, and fails; and
-//! runs once without the sandbox, where it must work.
+//! The escape corpus: every attack runs in a real sandbox, rootless and as root, and once more with
+//! an image as its root, and fails; and runs once without the sandbox, where it must work.
 //!
 //! After each run, whatever it was, nothing may be running, the folder with its `.git` must be
 //! the same to the byte, and the run must have ended by itself.
@@ -22,6 +22,8 @@ mod records;
     reason = "each test program uses its own part"
 )]
 mod support;
+#[path = "escape/system.rs"]
+mod system;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -32,9 +34,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use cases::{Case, NOT_HERE, Oracle};
+use cases::{Case, NOT_HERE, NOT_ON_IMAGE, Oracle};
 use controls::Control;
 use support::{Fixture, LOOK_SECONDS, Mode, Output, Sandboxed, Terminal, fingerprint, is_root};
+use system::System;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringfence");
 /// The file that host canaries make when something of the agent's runs outside.
@@ -413,17 +416,30 @@ fn run_all(
         .into_iter()
         .filter(|case| case.oracle == oracle)
         .collect();
+    let system = System::make(&env);
     let failures = in_parallel(&cases, |case| {
         let mut found = Vec::new();
-        for mode in &modes {
-            let verdict = env.fixture(&case.id, *mode).and_then(|fixture| {
+        // On an image in one of the modes, by turns: the walls are the same ones.
+        let turn = case.id.bytes().map(usize::from).sum::<usize>() % modes.len();
+        let places = modes.iter().map(|mode| (*mode, None));
+        let on_image = system
+            .iter()
+            .filter(|_| !NOT_ON_IMAGE.iter().any(|(id, _)| *id == case.id))
+            .map(|system| (modes[turn], Some(system)));
+        for (mode, system) in places.chain(on_image) {
+            let fixture = match system {
+                None => env.fixture(&case.id, mode),
+                Some(system) => system.fixture(&env, &case.id, mode),
+            };
+            let verdict = fixture.and_then(|fixture| {
                 let verdict = check(&env, case, &fixture);
                 env.discard(&fixture);
                 verdict
             });
             if let Err(error) = verdict {
-                let label = records::label(&case.id, *mode);
-                found.push(format!("{label}: {}: {error:#}", case.title));
+                let label = records::label(&case.id, mode);
+                let on = system.map_or("", |_| " on an image");
+                found.push(format!("{label}{on}: {}: {error:#}", case.title));
             }
         }
         (!found.is_empty()).then(|| found.join("\n"))

@@ -1,6 +1,8 @@
 //! R14, R59, R60: a policy is read before anything starts; a repository can only narrow it; and what
 //! is said of it is what holds.
 
+#[path = "policy/init.rs"]
+mod init;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,
@@ -8,6 +10,8 @@
     reason = "each test program uses its own part"
 )]
 mod support;
+#[path = "policy/toolchains.rs"]
+mod toolchains;
 
 use std::fs;
 use std::path::PathBuf;
@@ -240,6 +244,18 @@ fn check_says_what_is_wrong_and_where() -> Result<()> {
             include_str!("../../../examples/policy.toml"),
         )?;
         ensure!(env.look(fixture, &["policy", "check", &good])? == "ok\n");
+        let proposal = include_str!("../../../examples/ringfence.toml");
+        let proposal = file(fixture, "proposal.toml", proposal)?;
+        ensure!(env.look(fixture, &["policy", "check", &proposal])? == "ok\n");
+        let told = env.look(fixture, &["policy", "explain", "--policy", &proposal])?;
+        for item in [
+            "environment.setup",
+            "environment.key",
+            "pip = true",
+            "mounts.tmpfs",
+        ] {
+            ensure!(told.contains(item), "no `{item}` in {told}");
+        }
         let bad = file(fixture, "bad.toml", "extends = 'nothing'")?;
         let output = env.call(fixture).finish(&["policy", "check", &bad])?;
         output.exits(1)?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_jail::cgroup::CgroupEvents;
 use ringfence_jail::signals::{Signal, Signals};
+use ringfence_model::check::{Ran, Tree};
 use ringfence_model::journal::Event;
 use ringfence_model::limits::{HumanBytes, Limit, Limits};
 use ringfence_model::observed::Observed;
@@ -45,6 +46,8 @@ pub trait Console {
     }
     /// A step of the run begins.
     fn step(&mut self, _step: &str) {}
+    /// A check begins on a tree, or has ended there.
+    fn check(&mut self, _command: &str, _tree: Tree, _ran: Option<&Ran>) {}
     /// Nothing happened for a moment.
     fn idle(&mut self) {}
 }

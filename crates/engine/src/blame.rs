@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use ringfence_model::attribution::{Attribution, FileWriters};
 use ringfence_model::bundle::{JOURNAL, PATCH, RESULT};
 use ringfence_model::changes::Change;
+use ringfence_model::journal::Line;
 
 use crate::archive;
 use crate::error::Error;
@@ -38,14 +39,19 @@ impl Blame {
         let result = archive::read_result(&path)?.ok_or_else(|| BlameError::NotABundle {
             path: bundle.to_owned(),
         })?;
+        let journal = journal::read(&bundle.join(JOURNAL))?;
+        Self::of(bundle.to_owned(), result, &journal.lines)
+    }
+
+    /// Of what was read already.
+    pub(crate) fn of(bundle: PathBuf, result: RunResult, lines: &[Line]) -> Result<Self, Error> {
         let writers = result.evidence.clone();
         let writers = writers.ok_or_else(|| BlameError::NoEvidence {
             run: result.run.to_string(),
         })?;
-        let journal = journal::read(&bundle.join(JOURNAL))?;
         Ok(Self {
-            bundle: bundle.to_owned(),
-            evidence: Evidence::of_journal(&journal.lines),
+            bundle,
+            evidence: Evidence::of_journal(lines),
             writers,
             result,
         })

@@ -6,8 +6,11 @@
 //! age = "30d"          # a sandbox that was not used for so long is removed
 //! cache_age = "30d"    # the same for bases and mirrors that nothing stands on
 //! free = "5G"          # below this much free disk, age does not matter any more
+//!
+//! [forge."git.example"]  # how pull requests are opened there (pull_request/forge.rs)
 //! ```
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
@@ -45,6 +48,17 @@ pub enum ConfigError {
 #[serde(deny_unknown_fields, default)]
 struct File {
     gc: GcFile,
+    forge: BTreeMap<String, ForgeFile>,
+}
+
+/// A forge, as typed; see [`crate::pull_request`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ForgeFile {
+    pub kind: Option<String>,
+    pub api: Option<String>,
+    pub token: Option<String>,
+    pub timeout: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -80,18 +94,32 @@ impl Default for GcSettings {
     }
 }
 
-/// Reads the settings of a home.
-pub fn gc_settings(home: &Home) -> Result<GcSettings, ConfigError> {
-    let path = home.root().join("config.toml");
+fn path(home: &Home) -> PathBuf {
+    home.root().join("config.toml")
+}
+
+fn read(home: &Home) -> Result<File, ConfigError> {
+    let path = path(home);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(GcSettings::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(File::default()),
         Err(source) => return Err(ConfigError::Read { path, source }),
     };
-    let file: File = toml::from_str(&text).map_err(|source| ConfigError::Parse {
-        path: path.clone(),
+    toml::from_str(&text).map_err(|source| ConfigError::Parse {
+        path,
         source: Box::new(source),
-    })?;
+    })
+}
+
+/// The forges of a home, by host.
+pub(crate) fn forges(home: &Home) -> Result<BTreeMap<String, ForgeFile>, ConfigError> {
+    Ok(read(home)?.forge)
+}
+
+/// Reads the settings of a home.
+pub fn gc_settings(home: &Home) -> Result<GcSettings, ConfigError> {
+    let path = path(home);
+    let file = read(home)?;
     let plain = GcSettings::default();
     let quantity = |key, text: &Option<String>, plain, parse: fn(&str) -> Parsed| match text {
         None => Ok(plain),
@@ -114,10 +142,10 @@ pub fn gc_settings(home: &Home) -> Result<GcSettings, ConfigError> {
     })
 }
 
-type Parsed = Result<Option<u64>, QuantityError>;
+pub(crate) type Parsed = Result<Option<u64>, QuantityError>;
 
 /// Days as well, which no limit of a command needs.
-fn parse_span(text: &str) -> Parsed {
+pub(crate) fn parse_span(text: &str) -> Parsed {
     match text.strip_suffix('d') {
         Some(days) => Ok(parse_duration_seconds(&format!("{days}h"))?.map(|hours| hours * 24)),
         None => parse_duration_seconds(text),

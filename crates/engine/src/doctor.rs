@@ -10,7 +10,10 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::home::Home;
+use crate::policy;
+use crate::presets::Surroundings;
 use crate::sandbox::grades;
+use crate::toolchains::{self, Granted, Toolchain};
 
 /// What was found.
 #[derive(Clone, Debug, Serialize)]
@@ -18,6 +21,17 @@ pub struct Report {
     pub ready: bool,
     pub checks: Vec<Check>,
     pub limits: Vec<Graded>,
+    /// What the user has outside of the system's own directories.
+    pub toolchains: Vec<ToolchainFound>,
+}
+
+/// A toolchain, and whether sandboxes have it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ToolchainFound {
+    pub toolchain: Toolchain,
+    /// By the policy of the home; absent where that cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Granted>,
 }
 
 /// One primitive.
@@ -149,7 +163,18 @@ pub fn examine(home: &Home) -> Result<Report, Error> {
         ready: checks.iter().all(|check| check.state != State::Missing),
         checks,
         limits,
+        toolchains: toolchains(home),
     })
+}
+
+fn toolchains(home: &Home) -> Vec<ToolchainFound> {
+    let policy = policy::of_host(home, None, None).ok();
+    let found = toolchains::find(&Surroundings::of_process(None), &[]).into_iter();
+    let granted = |toolchain: Toolchain| ToolchainFound {
+        granted: policy.as_ref().map(|policy| toolchain.granted(policy)),
+        toolchain,
+    };
+    found.map(granted).collect()
 }
 
 fn check(name: &'static str, state: State, detail: String, fix: Option<String>) -> Check {

@@ -23,9 +23,11 @@ mod build;
 mod caches;
 mod compare;
 mod error;
+pub mod ground;
 mod inputs;
 mod manage;
 mod prune;
+mod rooted;
 mod stand;
 
 use std::fs;
@@ -50,9 +52,14 @@ use crate::workspace::Folder;
 
 pub use compare::{Difference, How};
 pub use error::EnvironmentError;
+pub use ground::Ground;
 pub use inputs::{Inputs, KeyFile, scope_of};
 pub use manage::{Compared, Listed, find, leavings, list, remove, remove_leaving, verify};
-pub use stand::Standing;
+pub(crate) use stand::image_of;
+pub use stand::{Standing, variables};
+
+/// How what stands on an image says so; its digest follows.
+const IMAGES: &str = "images/";
 
 /// Said while somebody else makes the same.
 pub const WAITS: &str = "another run is making it";
@@ -97,6 +104,8 @@ impl<'a> Order<'a> {
 pub struct Resolved {
     /// Where there is a setup.
     pub inputs: Option<Inputs>,
+    /// Where there is an image.
+    pub ground: Option<Ground>,
     caches: Vec<CacheKind>,
     cache_scope: String,
 }
@@ -114,12 +123,21 @@ impl Resolved {
             let name = kind.row().name;
             format!("caches/{name}/{}", self.cache_scope)
         });
-        setup.into_iter().chain(caches).collect()
+        let image = self
+            .ground
+            .iter()
+            .map(|ground| format!("{IMAGES}{}", ground.image.digest));
+        setup.into_iter().chain(caches).chain(image).collect()
     }
 }
 
-/// Looks at what an order comes to. `None`: at nothing but the folder.
-pub fn resolve(order: &Order<'_>) -> Result<Option<Resolved>, EnvironmentError> {
+/// Looks at what an order comes to, and gets its image. `None`: at nothing but the folder.
+pub fn resolve(
+    home: &Home,
+    store: &Store,
+    order: &Order<'_>,
+    console: &mut dyn Console,
+) -> Result<Option<Resolved>, Error> {
     let environment = &order.policy.environment;
     if environment.is_empty() {
         return Ok(None);
@@ -129,9 +147,10 @@ pub fn resolve(order: &Order<'_>) -> Result<Option<Resolved>, EnvironmentError> 
         source,
     };
     let folder = fs::File::open(&order.folder).map_err(failed)?;
-    let image = None;
+    let ground = ground::find(home, store, order.policy, console)?;
+    let image = ground.as_ref().map(|ground| ground.image.digest.clone());
     if environment.root.is_some() && image.is_none() && environment.setup().is_some() {
-        return Err(EnvironmentError::RootWithoutImage);
+        return Err(EnvironmentError::RootWithoutImage.into());
     }
     let cache_scope = Inputs::cache_scope(&order.scope, image.as_deref());
     let identity = identity_for(folder.as_fd()).map_err(failed)?;
@@ -149,6 +168,7 @@ pub fn resolve(order: &Order<'_>) -> Result<Option<Resolved>, EnvironmentError> 
     };
     Ok(Some(Resolved {
         inputs,
+        ground,
         caches: environment.caches().collect(),
         cache_scope,
     }))
@@ -251,9 +271,9 @@ fn facts(resolved: &Resolved, record: Option<&EnvironmentRecord>) -> Environment
     };
     EnvironmentFacts {
         image: resolved
-            .inputs
+            .ground
             .as_ref()
-            .and_then(|inputs| inputs.image.clone()),
+            .map(|ground| ground.image.digest.clone()),
         setup_key: resolved.key(),
         caches: Vec::new(),
         tools: tools.into_iter().flatten().map(version).collect(),

@@ -7,12 +7,15 @@ use ringfence_jail::launch::LaunchError;
 use ringfence_jail::plan::PlanError;
 use ringfence_model::limits::Limit;
 
+use crate::apply::ApplyError;
 use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::blame::BlameError;
 use crate::campaign::CampaignError;
 use crate::changes::ChangesError;
+use crate::checks::LaterError;
 use crate::client::ClientError;
+use crate::compare::CompareError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
 use crate::environment::EnvironmentError;
@@ -21,6 +24,7 @@ use crate::gate::GateError;
 use crate::git::GitError;
 use crate::home::HomeError;
 use crate::ids::IdError;
+use crate::images::ImageError;
 use crate::init::InitError;
 use crate::journal::JournalError;
 use crate::keeper::LineError;
@@ -28,8 +32,10 @@ use crate::keys::KeyError;
 use crate::layers::LayersError;
 use crate::lock::LockError;
 use crate::mirror::MirrorError;
+use crate::patch::PatchError;
 use crate::policy::PolicyError;
 use crate::presets::PresetError;
+use crate::pull_request::PullRequestError;
 use crate::sandbox::SandboxError;
 use crate::sandboxes::network::NetworkError;
 use crate::source::SourceError;
@@ -83,11 +89,19 @@ pub enum Error {
     #[error(transparent)]
     Init(#[from] InitError),
     #[error(transparent)]
+    Later(#[from] LaterError),
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    #[error("the patch cannot be laid over the folder")]
+    LayPatch(#[source] PatchError),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Preset(#[from] PresetError),
+    #[error(transparent)]
+    Image(#[from] ImageError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
     #[error(transparent)]
@@ -108,6 +122,10 @@ pub enum Error {
     Verdict(#[from] VerdictError),
     #[error(transparent)]
     Campaign(#[from] CampaignError),
+    #[error(transparent)]
+    PullRequest(#[from] PullRequestError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -280,6 +298,12 @@ impl Error {
     /// Whose move it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Later(LaterError::NoCheck)
+            | Self::Compare(CompareError::Count | CompareError::Twice(_)) => ErrorKind::Invalid,
+            Self::Compare(CompareError::NoBundle(_)) => ErrorKind::NotFound,
+            Self::Compare(CompareError::NoWinner) => ErrorKind::Denied,
+            Self::Later(_) => ErrorKind::Conflict,
+            Self::LayPatch(_) => ErrorKind::Unavailable,
             Self::NoFolder(_) | Self::NoBundle(_) | Self::NotKept { .. } => ErrorKind::NotFound,
             Self::SandboxBusy(_)
             | Self::NotStill(_)
@@ -316,8 +340,11 @@ impl Error {
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
             Self::Campaign(error) => error.kind(),
+            Self::PullRequest(error) => error.kind(),
+            Self::Apply(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
+            Self::Image(error) => error.kind(),
             Self::Mirror(error) => mirror_kind(error),
             Self::Base(error) => base_kind(error),
             Self::Lock(LockError::Held { .. }) | Self::StillRunning(_) => ErrorKind::Conflict,
@@ -361,11 +388,15 @@ impl Error {
             Self::Environment(error) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
+            Self::Later(error) => error.hint(),
             Self::Verdict(error) => return error.hint(),
             Self::Campaign(error) => return error.hint().map(str::to_owned),
+            Self::PullRequest(error) => return error.hint(),
+            Self::Apply(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
+            Self::Image(error) if error.hint().is_some() => error.hint().unwrap_or_default(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

@@ -13,6 +13,7 @@
 //! HOSTILE: paths, lines, arguments and claims were chosen by an agent. They appear in evidence and
 //! never in a message, and a secret is never repeated.
 
+mod checks;
 mod claims;
 mod executes;
 mod failures;
@@ -36,6 +37,7 @@ use std::io::{self, BufRead};
 
 use ringfence_model::ByteText;
 use ringfence_model::changes::{Change, Omitted};
+use ringfence_model::check::Checks;
 use ringfence_model::claim::{Claim, NoClaim};
 use ringfence_model::flag::{Evidence as Rests, Flag, FlagKind, MAX_EVIDENCE, Severity};
 
@@ -71,11 +73,14 @@ pub struct Facts<'a> {
     pub canary: Option<&'a [u8]>,
     /// What changed without an observed write that explains it.
     pub unexplained: &'a [ByteText],
+    /// What the host's own checks came to.
+    pub checks: &'a Checks,
 }
 
 /// Rules that look at everything at once.
 const RULES: &[fn(&Facts<'_>, &mut Found)] = &[
     claims::look,
+    checks::look,
     failures::look,
     programs::look,
     hooks::look,

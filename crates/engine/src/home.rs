@@ -14,7 +14,9 @@
 //! │   └── lock            held for as long as a process drives the run (lock.rs)
 //! ├── logs/<run>/
 //! │   ├── stdout          all that the command wrote, as far as the bound allows
-//! │   └── stderr
+//! │   ├── stderr
+//! │   └── checks/         what checks of the host's own printed
+//! ├── checks/<key>/       results of checks, by what they are of (checks/kept.rs)
 //! ├── tools/<digest>/     the direct tools, by what they are (guest.rs); made when first needed
 //! ├── mirrors/<mirror>/   a bare repository, and `<mirror>.lock` beside it
 //! ├── bases/<base>/       what a sandbox starts from, read-only, shared
@@ -23,7 +25,9 @@
 //! │   └── tmp/            empty
 //! ├── environments/<key>/ what a setup made, read-only, shared (environment.rs)
 //! ├── caches/             what setups left in caches, read-only, shared
+//! ├── applying/           what is being put into folders, to be undone should we be killed
 //! ├── layers/<layer>/     sealed: what a sandbox wrote on top of a base or another layer
+//! ├── images/             what images are made of (images.rs)
 //! └── sandboxes/<sandbox>/
 //!     ├── top/            `upper`, which is written (as a layer), and overlayfs's `work`
 //!     ├── lock            held by the keeper for as long as it lives
@@ -45,6 +49,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use ringfence_model::environment::CacheKind;
+use ringfence_model::image::Digest;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -59,18 +64,21 @@ const MAX_VERSION_BYTES: usize = 32;
 /// How the name of a bundle ends that is not whole.
 pub(crate) const PARTIAL: &str = ".partial";
 
-const DIRECTORIES: [&str; 11] = [
+const DIRECTORIES: [&str; 14] = [
     "bundles",
     "keys",
     "workspaces",
     "logs",
     "artefacts",
+    "checks",
     "mirrors",
     "bases",
     "layers",
     "sandboxes",
+    "images",
     "environments",
     "caches",
+    "applying",
 ];
 
 /// An opened home: checked, complete, ours.
@@ -244,9 +252,19 @@ impl Home {
         self.log(run).join("stderr")
     }
 
+    /// Results of checks that are kept.
+    pub fn checks(&self) -> PathBuf {
+        self.root.join("checks")
+    }
+
     /// Packages that gates keep for one another.
     pub fn artefacts(&self) -> PathBuf {
         self.root.join("artefacts")
+    }
+
+    /// What is being applied to folders.
+    pub fn applying(&self) -> PathBuf {
+        self.root.join("applying")
     }
 
     pub fn mirrors(&self) -> PathBuf {
@@ -271,6 +289,15 @@ impl Home {
 
     pub fn layer(&self, layer: LayerId) -> PathBuf {
         self.layers().join(layer.as_str())
+    }
+
+    pub fn images(&self) -> PathBuf {
+        self.root.join("images")
+    }
+
+    /// An unpacked layer of images, by its diff id.
+    pub fn image_layer(&self, diff: Digest) -> PathBuf {
+        self.images().join("layers").join(diff.hex())
     }
 
     pub fn sandboxes(&self) -> PathBuf {

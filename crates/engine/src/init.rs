@@ -19,13 +19,14 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_model::init::{Proposed, propose};
+use ringfence_model::init::{LeftOut, Proposed, Said, propose};
+use ringfence_model::policy::preset;
 
 use crate::durable::{DurableError, Existing, sync_all, write_file};
 use crate::error::Error;
 use crate::home::Home;
 use crate::policy::{self, HOST_FILE, PROPOSAL};
-use crate::presets::Surroundings;
+use crate::presets::{self, Surroundings};
 use crate::toolchains::{self, Choice, Chosen, Pinned, Toolchain};
 
 pub use error::InitError;
@@ -56,7 +57,7 @@ pub fn propose_for(home: &Home, folder: &Path) -> Result<Proposal, Error> {
             path: folder.to_owned(),
             source,
         })?;
-    let proposed = propose(&look(&folder)?);
+    let mut proposed = propose(&look(&folder)?);
     let pins: Vec<Pinned> = proposed
         .needs
         .iter()
@@ -70,11 +71,19 @@ pub fn propose_for(home: &Home, folder: &Path) -> Result<Proposal, Error> {
         })
         .collect();
     let around = Surroundings::of_process(Some(&folder));
+    only_known_presets(&mut proposed, &around);
     let toolchains = toolchains::find(&around, &pins);
-    let choices = match proposed.image {
-        Some(_) => Vec::new(),
-        None => toolchains::choose(&around, &toolchains, &proposed.needs),
-    };
+    let mut choices = toolchains::choose(&around, &toolchains, &proposed.needs);
+    let lacks = choices.iter().find(|choice| choice.from == Chosen::Nowhere);
+    if let (Some(lacks), Some(image)) = (lacks, proposed.possible_image.clone()) {
+        let why = format!("{}; `{}` is not on this machine", image.why, lacks.program);
+        proposed.possible_image = None;
+        proposed.image.get_or_insert(Said { why, ..image });
+    }
+    // An image brings its own.
+    if proposed.image.is_some() {
+        choices.clear();
+    }
     let mut wanted: Vec<usize> = choices
         .iter()
         .filter_map(|choice| match choice.from {
@@ -98,6 +107,23 @@ pub fn propose_for(home: &Home, folder: &Path) -> Result<Proposal, Error> {
         grants,
         policy_fault,
     })
+}
+
+/// Leaves out presets that mean nothing on this host: with one of them a policy stops every run.
+fn only_known_presets(proposed: &mut Proposed, around: &Surroundings) {
+    let mut kept = Vec::new();
+    for said in std::mem::take(&mut proposed.network) {
+        let name = said.value.strip_prefix(preset::PREFIX).unwrap_or_default();
+        match presets::look(name, around) {
+            Ok(_) => kept.push(said),
+            Err(error) => proposed.left_out.push(LeftOut {
+                place: said.why,
+                what: error.to_string(),
+                instead: error.hint().to_owned(),
+            }),
+        }
+    }
+    proposed.network = kept;
 }
 
 /// Writes the proposal into its folder.

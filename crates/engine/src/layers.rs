@@ -17,7 +17,7 @@
 //! `NAME.links` beside it, and nothing else.
 
 mod assemble;
-mod attributes;
+pub(crate) mod attributes;
 mod content;
 mod digest;
 mod error;
@@ -29,6 +29,7 @@ use ringfence_model::ByteText;
 use rustix::fs::StatVfsMountFlags;
 
 pub use crate::changes::{Inodes, Usage};
+pub(crate) use attributes::with_file;
 pub use digest::digest;
 pub use error::LayersError;
 pub(crate) use make::whiteout;

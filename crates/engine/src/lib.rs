@@ -2,6 +2,7 @@
 //!
 //! Start reading at [`run`], the driver.
 
+pub mod apply;
 pub mod archive;
 pub mod attend;
 pub mod attribution;
@@ -11,8 +12,10 @@ pub mod blame;
 mod bundle;
 pub mod campaign;
 pub mod changes;
+pub mod checks;
 pub mod client;
 mod clock;
+pub mod compare;
 pub mod config;
 pub mod denials;
 pub mod doctor;
@@ -29,6 +32,7 @@ pub mod guard;
 pub mod guest;
 pub mod home;
 pub mod ids;
+pub mod images;
 pub mod init;
 pub mod journal;
 pub mod keeper;
@@ -42,6 +46,8 @@ pub mod ownership;
 pub mod patch;
 pub mod policy;
 pub mod presets;
+pub mod pull_request;
+pub mod review;
 pub mod run;
 pub mod sandbox;
 pub mod sandboxes;

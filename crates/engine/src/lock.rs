@@ -142,6 +142,20 @@ impl FileLock {
         }
     }
 
+    /// Takes it together with others who do the same; whoever wants it alone waits for all of them.
+    pub fn wait_shared(path: &Path, mut on_wait: impl FnMut()) -> Result<Self, LockError> {
+        loop {
+            let file = open_file(path, OFlags::CREATE)?;
+            if !flock(path, &file, FlockOperation::NonBlockingLockShared)? {
+                on_wait();
+                flock(path, &file, FlockOperation::LockShared)?;
+            }
+            if is_named(path, &file)? {
+                return Ok(Self { file });
+            }
+        }
+    }
+
     /// Takes the lock if nobody has it. Whoever only asks has it for microseconds.
     pub fn take(path: &Path) -> Result<Option<Self>, LockError> {
         for _ in 0..TRIES {

@@ -20,6 +20,7 @@ mod found;
 mod layer;
 mod paths;
 mod read;
+mod shown;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,9 +30,11 @@ use ringfence_model::changes::{Change, ChangeKind, ObjectHash, Side};
 
 pub use error::PatchError;
 pub use layer::{Layered, layer};
+pub use shown::{Fate, Shown, ShownHunk};
 
 pub(crate) use content::is_content;
-pub(crate) use found::{Found, find};
+pub(crate) use found::{Found, find, find_in};
+pub(crate) use paths::above;
 
 use read::{Body, FilePatch, Kind, Sign};
 

@@ -1,7 +1,7 @@
 //! The run driver: one function, top to bottom, one named step after another.
 //!
 //! ```text
-//! base ─▶ start ─▶ prove ─▶ agent ─▶ stop ─▶ seal ─▶ pack ─▶ hold
+//! base ─▶ start ─▶ prove ─▶ agent ─▶ stop ─▶ seal ─▶ validate ─▶ pack ─▶ hold
 //! ```
 //!
 //! Each step is recorded before it is done and after. A driver that is killed leaves a row that
@@ -33,6 +33,7 @@ use serde_json::json;
 use crate::attend::{Attended, Console, Inputs, Records, Witness, attend};
 use crate::bundle::{Facts, Packing};
 use crate::changes;
+use crate::checks::{self, Fresh, Subject};
 use crate::clock::now_us;
 use crate::environment::{self, Resolved, Standing};
 use crate::error::Error;
@@ -47,12 +48,13 @@ use crate::keys;
 use crate::lock::RunLock;
 use crate::output::Spool;
 use crate::sandbox::Sandbox;
-use crate::store::{Driver, FinishedRun, NewRun, Store};
+use crate::store::{ATTEMPT, Driver, FinishedRun, NewRun, Store};
+use crate::verdicts;
 use crate::watch::DiskWatch;
 use crate::workspace::{Folder, Workspace, open_folder};
 
 pub use observed::{Denied, Observations, TestResult, TestSeen, Times};
-pub use request::RunRequest;
+pub use request::{Attempt, RunRequest};
 pub(crate) use request::{PATH, check_limits, check_variables, environment};
 pub(crate) use result::{JOURNAL_HEAD, ending};
 pub use result::{OutputResult, RunResult, Seconds, why};
@@ -76,7 +78,7 @@ pub fn run(
     let id = RunId::random()?;
     let folder = open_folder(home, &request.folder)?;
     let order = request.order(&folder)?;
-    let resolved = environment::resolve(&order)?;
+    let resolved = environment::resolve(home, store, &order, console)?;
     let lock = RunLock::create(home, id)?;
     let undo = Undo {
         home,
@@ -126,6 +128,7 @@ pub fn run(
         identity: workspace.identity().as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
         files: sandbox.files().clone(),
+        image: standing.facts.image.clone(),
     })?;
 
     steps.begin("prove", console)?;
@@ -189,8 +192,10 @@ pub fn run(
     }
     journal.append(exit_event(&attended))?;
 
-    // From here on an interrupt ends this process; the layer stays, and the run is `lost`.
-    if let Some(signals) = inputs.signals {
+    // From here on an interrupt ends this process; the layer stays, and the run is `lost`. Where
+    // there are checks, it first ends those.
+    let checking = !request.policy.review.checks.is_empty();
+    if let Some(signals) = inputs.signals.filter(|_| !checking) {
         signals.release();
     }
 
@@ -212,6 +217,25 @@ pub fn run(
         patch_sha256: patch.sha256.clone(),
     })?;
 
+    let subject = Subject {
+        home,
+        room: id,
+        request,
+        workspace: &workspace,
+        standing: &standing,
+        patch: &packing.path(PATCH),
+        changes: &set.changes,
+        prefix: &sources.prefix,
+        logs: &home.log(id).join(checks::LOGS),
+        fresh: Fresh::Kept,
+        stopped: attended.outcome == Outcome::Cancelled,
+    };
+    let checks = checks::validate(subject, &mut journal, inputs, console)?;
+    fail::point("run:validated");
+    if let Some(signals) = inputs.signals.filter(|_| checking) {
+        signals.release();
+    }
+
     steps.begin("pack", console)?;
     let status = status(&attended, &set);
     let left = review::Left {
@@ -223,6 +247,7 @@ pub fn run(
         evidence: &evidence,
         claimed: &claimed,
         attribution: &attribution,
+        checks: &checks,
         succeeded: attended.outcome == Outcome::Exited && attended.code == Some(0),
     };
     let review = review::review(home, store, &left)?;
@@ -266,6 +291,7 @@ pub fn run(
         line_counts: review.lines,
         claimed: claimed.unwrap_or_default(),
         observed: Observations::of(&evidence, &attended.hits),
+        checks,
         flags: review.flags,
         environment: standing.facts.clone(),
     };
@@ -279,8 +305,12 @@ pub fn run(
 
     steps.begin("hold", console)?;
     review::note(store, &workspace, &evidence)?;
-    store.finish_run(id, &result.finished(now_us()))?;
+    let mut end = result.finished(now_us());
+    verdicts::hold(&mut end, &request.policy.holding, &result);
+    store.finish_run(id, &end)?;
     fail::point("run:held");
+    // Where that cannot be recorded, it stays held.
+    let _ = verdicts::by_rule(home, store, &request.policy.holding, &result);
     undo.disarm();
     drop(lock);
     discard_layer(home, id);
@@ -330,6 +360,7 @@ fn new_run(request: &RunRequest, folder: &Folder, resolved: Option<&Resolved>) -
             [
                 ("view".to_owned(), json!(request.view)),
                 ("files".to_owned(), json!(request.policy.files)),
+                (ATTEMPT.to_owned(), json!(request.attempt)),
             ]
             .into_iter()
             .chain(stands_on),
@@ -337,6 +368,7 @@ fn new_run(request: &RunRequest, folder: &Folder, resolved: Option<&Resolved>) -
     }
 }
 
+/// What a sandbox of a run is made of, but for overlays.
 pub(crate) fn spec(
     workspace: &Workspace,
     standing: &Standing,
@@ -509,7 +541,7 @@ struct Steps<'a> {
 }
 
 /// The steps that have an effect beyond this process, in order. To prove and to stop are parts of
-/// what stands before and after them.
+/// what stands before and after them, and to validate is part of sealing.
 const STEPS: [&str; 6] = ["base", "start", "agent", "seal", "pack", "hold"];
 
 impl Steps<'_> {

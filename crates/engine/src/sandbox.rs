@@ -329,7 +329,10 @@ fn cgroup_name(name: &str) -> String {
 
 /// Removes what a sandbox leaves whose driver was killed; its processes are gone with it.
 pub fn sweep(name: &str) {
-    ringfence_jail::cgroup::sweep(&cgroup_name(name));
+    let rooms = crate::checks::cgroup_names(name);
+    for name in rooms.iter().map(String::as_str).chain([name]) {
+        ringfence_jail::cgroup::sweep(&cgroup_name(name));
+    }
 }
 
 /// What holds each limit on this host.

@@ -52,7 +52,7 @@ pub fn load(rules: &[SecretRule]) -> Result<Vec<(BoundSecret, SecretValue)>, Sec
     rules
         .iter()
         .map(|rule| {
-            let value = check(&rule.name, read(rule)?)?;
+            let value = value(&rule.name, &rule.source)?;
             let bound = BoundSecret {
                 name: rule.name.clone(),
                 placeholder: placeholder(&value)?,
@@ -66,9 +66,14 @@ pub fn load(rules: &[SecretRule]) -> Result<Vec<(BoundSecret, SecretValue)>, Sec
         .collect()
 }
 
-fn read(rule: &SecretRule) -> Result<Vec<u8>, SecretError> {
-    let name = || rule.name.clone();
-    match &rule.source {
+/// The value of one secret; `name` is what it is called in an error.
+pub(crate) fn value(name: &str, source: &SecretSource) -> Result<SecretValue, SecretError> {
+    check(name, read(name, source)?)
+}
+
+fn read(called: &str, source: &SecretSource) -> Result<Vec<u8>, SecretError> {
+    let name = || called.to_owned();
+    match source {
         SecretSource::Env(variable) => std::env::var_os(variable)
             .map(OsStringExt::into_vec)
             .ok_or_else(|| SecretError::NoVariable {
@@ -82,7 +87,7 @@ fn read(rule: &SecretRule) -> Result<Vec<u8>, SecretError> {
                 path: path.clone(),
                 source,
             }),
-        SecretSource::Command(line) => run(line.as_ref(), &rule.name),
+        SecretSource::Command(line) => run(line.as_ref(), called),
     }
 }
 

@@ -16,9 +16,12 @@ mod calls;
 mod environments;
 mod evictions;
 mod find;
+mod images;
 mod layers;
+mod marks;
 mod migrations;
 mod programs;
+mod pull_requests;
 mod recover;
 mod runs;
 mod sandboxes;
@@ -42,10 +45,15 @@ use crate::ids::{RunId, SandboxId};
 pub use calls::CallRecord;
 pub use environments::EnvironmentRecord;
 pub use evictions::EvictionRecord;
+pub use images::{ImageLayerRecord, ImageRecord};
 pub use layers::{CheckpointRecord, LayerRecord};
+pub(crate) use marks::{ARCHIVED, ATTEMPT, KEPT};
+pub use pull_requests::{PullRequestRecord, PullRequestState};
 pub use recover::{Orphan, OrphanKind, RecoverError, Recovered, orphans, recover};
 pub(crate) use runs::is_plain_name;
-pub use runs::{Driver, FinishedRun, ListPosition, NewRun, RunFilter, RunRecord, bundle_path};
+pub use runs::{
+    Archived, Driver, FinishedRun, ListPosition, NewRun, RunFilter, RunRecord, bundle_path,
+};
 pub use sandboxes::{
     AutoCheckpoint, Ended, Intent, NewSandbox, Pin, SandboxDetail, SandboxRecord, SealHow,
 };
@@ -191,6 +199,12 @@ pub enum StoreError {
     Verdicts {
         what: &'static str,
         run: String,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("cannot mark run `{run}` in the store")]
+    MarkRun {
+        run: RunId,
         #[source]
         source: rusqlite::Error,
     },

@@ -11,9 +11,9 @@
 //! of cargo and uv, `npmrc` of a node, `pip.conf` of a python, `settings.xml` of a maven). A mount
 //! shows all that it holds, so a directory with such a file is never granted as a whole.
 
-mod managers;
 mod select;
 mod versions;
+mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -96,7 +96,7 @@ pub fn find(around: &Surroundings, pins: &[Pinned]) -> Vec<Toolchain> {
 }
 
 fn find_on(host: &Host<'_>, pins: &[Pinned]) -> Vec<Toolchain> {
-    let mut found = managers::whole(host, pins);
+    let mut found = whole::all(host, pins);
     found.extend(versions::all(host, pins));
     found.retain(|toolchain| !toolchain.mounts.is_empty());
     found
@@ -196,7 +196,7 @@ impl Host<'_> {
     /// A directory to be shown, in parts where one of these names in it may hold a credential.
     fn without(&self, directory: &Path, never: &[&str]) -> Vec<Shown> {
         let holds = |name: &&str| directory.join(name).symlink_metadata().is_ok();
-        if !never.iter().any(|name| holds(name)) {
+        if !never.iter().any(holds) {
             return self.shown(directory).into_iter().collect();
         }
         let Ok(entries) = fs::read_dir(directory) else {

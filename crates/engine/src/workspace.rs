@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::identity::{self, Seeking};
 use crate::changes::{self, Bounds, Sources, Started};
+use crate::environment::Standing;
 use crate::error::Error;
 use crate::files::{FileRules, check_mounts};
 use crate::git::{self, Repository};
@@ -164,6 +165,7 @@ impl Workspace {
         }
         let spec = WorkspaceSpec {
             lower: vec![mask, folder.path.clone()],
+            below: Vec::new(),
             layer: directory.clone(),
             inside: view
                 .inside
@@ -217,6 +219,7 @@ impl Workspace {
             },
             spec: WorkspaceSpec {
                 lower: Vec::new(),
+                below: Vec::new(),
                 layer: home.workspace(run.id),
                 inside: PathBuf::from("/workspace"),
                 objects: Vec::new(),
@@ -235,7 +238,7 @@ impl Workspace {
 
     /// Puts what a setup made below the folder, whose own files count more.
     pub(crate) fn stand_on(&mut self, setup: Option<PathBuf>) {
-        self.spec.lower.extend(setup.clone());
+        self.spec.below.extend(setup.clone());
         self.setup = setup;
     }
 
@@ -251,6 +254,14 @@ impl Workspace {
 
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Gives a tree that we made to the agent, where the ids differ.
+    pub(crate) fn give(&self, path: &Path) -> io::Result<()> {
+        match self.identity {
+            Identity::Range { .. } => scan::give_away(path, self.identity.agent_on_host()),
+            Identity::Single { .. } | Identity::Root { .. } => Ok(()),
+        }
     }
 
     pub fn folder(&self) -> &Path {
@@ -311,7 +322,7 @@ impl Workspace {
         let mut rules = Rules::of(self.repository.as_ref(), sources, &self.rules, self.ignored)?;
         rules.mask(&self.directory.join("mask"))?;
         if let Some(setup) = &self.setup {
-            rules.environment(setup, sources)?;
+            rules.environment(setup, &self.folder)?;
         }
         Ok(rules)
     }
@@ -323,10 +334,7 @@ fn environment_of(
     detail: &serde_json::Map<String, serde_json::Value>,
 ) -> Option<PathBuf> {
     let layers: Vec<String> = serde_json::from_value(detail.get("stands_on")?.clone()).ok()?;
-    let key = layers
-        .iter()
-        .find_map(|layer| layer.strip_prefix("environments/"))?;
-    Some(home.environment(key).join("workspace"))
+    Standing::workspace_of(home, &layers)
 }
 
 /// For a person: what is outside of every change set.

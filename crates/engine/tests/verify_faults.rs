@@ -284,7 +284,7 @@ fn r6_json_that_can_be_read_in_two_ways_is_refused_even_where_it_is_signed() {
 fn a_result_that_lies_is_found_even_where_it_is_signed() {
     let key = golden_key();
     type Lie = fn(&mut serde_json::Value);
-    let lies: [(&str, Lie); 14] = [
+    let lies: [(&str, Lie); 15] = [
         ("run", |r| r["run"] = "0123456789ab".into()),
         ("name", |r| r["name"] = "other".into()),
         ("status", |r| r["status"] = "failed".into()),
@@ -303,6 +303,12 @@ fn a_result_that_lies_is_found_even_where_it_is_signed() {
         }),
         ("limits met", |r| {
             r["limit_hits"] = serde_json::json!([["time", "8 h"]]);
+        }),
+        ("a check that nobody asked for", |r| {
+            r["checks"] = serde_json::json!({
+                "reports": [{"command": "true", "verdict": "not_run", "executions": []}],
+                "environment": "", "duration_ms": 1,
+            });
         }),
     ];
     for (what, lie) in lies {

@@ -94,6 +94,9 @@ pub enum Holds {
 pub struct WorkspaceSpec {
     /// Read-only layers, the topmost first, the user's folder last.
     pub lower: Vec<PathBuf>,
+    /// Read-only layers under the folder, whose own files count more: what a setup made. Owned as
+    /// layers are.
+    pub below: Vec<PathBuf>,
     /// Holds `upper` and `work`, on one file system.
     pub layer: PathBuf,
     pub holds: Holds,
@@ -418,7 +421,7 @@ fn open_sources(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), P
     for device in DEVICES {
         list.open(text(&format!("/dev/{device}")), DEVICE_ATTRIBUTES);
     }
-    for layer in &spec.workspace.lower {
+    for layer in spec.workspace.lower.iter().chain(&spec.workspace.below) {
         list.open(host(layer)?, SYSTEM_ATTRIBUTES);
     }
     list.open(host(&spec.workspace.layer)?, LAYER_ATTRIBUTES);

@@ -46,6 +46,7 @@ fn spec(identity: Identity, inside: &str) -> Spec {
         root: Root::Host,
         workspace: WorkspaceSpec {
             lower: vec!["/state/mask".into(), "/folder".into()],
+            below: Vec::new(),
             layer: "/state".into(),
             inside: inside.into(),
             objects: vec!["/folder/.git/objects".into()],

@@ -82,6 +82,8 @@ pub enum FlagKind {
     SecretEchoed,
     NetworkDenied,
     GateLost,
+    CheckFailed,
+    ExamChanged,
 }
 
 impl FlagKind {
@@ -120,6 +122,8 @@ impl FlagKind {
             Self::SecretEchoed => "secret_echoed",
             Self::NetworkDenied => "network_denied",
             Self::GateLost => "gate_lost",
+            Self::CheckFailed => "check_failed",
+            Self::ExamChanged => "exam_changed",
         }
     }
 }
@@ -156,6 +160,8 @@ pub enum Evidence {
         #[serde(skip_serializing_if = "Option::is_none")]
         value: Option<ByteText>,
     },
+    /// A check of the host's own, and what came of it.
+    Check { command: String, detail: String },
     /// Something that was asked of the network.
     Network {
         host: ByteText,

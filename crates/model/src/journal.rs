@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use chain::{Chain, ChainError, Lines};
 
 use crate::ByteText;
+use crate::check::Tree;
 use crate::gate::Traffic;
 use crate::limits::{Graded, Limit};
 use crate::observed::{Exec, ExecFailed, Exit, Program, Refused, Write};
@@ -51,6 +52,9 @@ pub enum Event {
         /// Absent where nothing but the usual is held, and in journals of earlier versions.
         #[serde(default, skip_serializing_if = "FilesHeld::is_plain")]
         files: FilesHeld,
+        /// The digest of the image that is its root. Absent: the host's own system.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        image: Option<String>,
     },
     /// What the sandbox showed from inside before the agent started.
     Proof { probes: Vec<ProbeResult> },
@@ -92,6 +96,25 @@ pub enum Event {
         changed: u64,
         omitted: u64,
         patch_sha256: String,
+    },
+    /// A check of the host's began, in a sandbox of its own.
+    CheckBegan {
+        /// Its place in the list of checks, from 0.
+        check: u64,
+        tree: Tree,
+        command: String,
+    },
+    /// It ended, or an earlier execution on the same files was taken for it.
+    CheckEnded {
+        check: u64,
+        tree: Tree,
+        outcome: Outcome,
+        code: Option<i32>,
+        signal: Option<i32>,
+        duration_ms: u64,
+        /// Of all that it printed; see [`crate::check::Ran`].
+        log_sha256: String,
+        cached: bool,
     },
     /// An execution of a sandbox that lasts is over.
     ExecutionEnded { reason: EndReason, processes: u64 },

@@ -9,6 +9,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use crate::check::MAX_CHECKS;
 use crate::limits::Limit;
 use crate::policy::Line;
 use crate::policy::document::DocumentError;
@@ -30,8 +31,6 @@ pub const MAX_PARALLEL: u32 = 10_000;
 const MAX_WORDS: usize = 256;
 /// BOUND: characters of a campaign's name: it stands in branches, lists and names of files.
 const MAX_NAME: usize = 64;
-/// BOUND: checks of one kind. Each costs a sandbox for each task.
-const MAX_CHECKS: usize = 32;
 /// BOUND: bytes of a line of shell; more belongs into a script.
 const MAX_SHELL: usize = 4096;
 
@@ -297,9 +296,10 @@ fn read_checks<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Checks {
     let mut checks = Checks::default();
     if let Some(table) = reader.table(value) {
         for (key, value) in reader.keys(table, &["baseline", "final"]) {
-            let lines = one_or_more(reader, value, shell);
-            if lines.len() > MAX_CHECKS {
-                reader.wrong(value.span(), format!("at most {MAX_CHECKS} checks"));
+            let lines = one_or_more(reader, value, crate::check::command);
+            // BOUND: both kinds together are the checks of one run.
+            if lines.len() > MAX_CHECKS / 2 {
+                reader.wrong(value.span(), format!("at most {} checks", MAX_CHECKS / 2));
             }
             let texts = lines.into_iter().map(|line| line.text).collect();
             match key {

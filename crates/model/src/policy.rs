@@ -14,6 +14,7 @@ mod merge;
 pub mod narrow;
 pub mod network;
 pub mod preset;
+pub mod review;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,9 +23,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::gate::{Index, Mock};
+use crate::holding::Holding;
 use crate::host::HostPattern;
 use crate::limits::{Limit, Limits};
 use network::{Effect, Origin, PathPattern, Rules};
+use review::Review;
 
 /// The policy of one sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +39,11 @@ pub struct Effective {
     pub limits: Bounds,
     #[serde(default, skip_serializing_if = "Environment::is_empty")]
     pub environment: Environment,
+    /// Absent in policies of earlier versions.
+    #[serde(default, skip_serializing_if = "Review::is_nothing")]
+    pub review: Review,
+    #[serde(default, skip_serializing_if = "Holding::is_nothing")]
+    pub holding: Holding,
 }
 
 /// A line of a list, and where it was written.

@@ -167,6 +167,10 @@ pub enum TaskError {
     },
     #[error("limit `{}`: {why}", limit.as_str())]
     Limit { limit: Limit, why: String },
+    #[error("it has more than {} checks", crate::check::MAX_CHECKS)]
+    TooManyChecks,
+    #[error("a check of it cannot be used")]
+    Check(#[source] crate::check::CommandError),
     #[error("`loop` has counts from 1 to {}", crate::plan::MAX_ROUNDS)]
     Rounds,
 }
@@ -231,6 +235,13 @@ impl Task {
                 one: "`name`",
                 other: "`text`",
             });
+        }
+        let checks = self.checks.baseline.iter().chain(&self.checks.last);
+        if checks.clone().count() > crate::check::MAX_CHECKS {
+            return Err(TaskError::TooManyChecks);
+        }
+        for text in checks {
+            crate::check::command(text).map_err(TaskError::Check)?;
         }
         let rounds = 1..=crate::plan::MAX_ROUNDS;
         if !rounds.contains(&self.rounds.iterations) || !rounds.contains(&self.rounds.attempts) {

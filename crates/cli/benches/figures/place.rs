@@ -185,6 +185,7 @@ impl Place {
             root: Root::Host,
             workspace: WorkspaceSpec {
                 lower: vec![self.home.mask(layer.id), folder],
+                below: Vec::new(),
                 layer: self.home.workspace(layer.id),
                 inside: PathBuf::from("/workspace"),
                 objects: Vec::new(),

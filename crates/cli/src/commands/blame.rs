@@ -1,6 +1,6 @@
 //! `ringfence blame`.
 
-mod page;
+pub mod page;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write as _};

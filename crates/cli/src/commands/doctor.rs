@@ -1,11 +1,14 @@
 //! `ringfence doctor`.
 
-use std::io::Write as _;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_engine::doctor::{State, examine};
+use ringfence_engine::doctor::{State, ToolchainFound, examine};
 use ringfence_engine::home::Home;
+use ringfence_engine::toolchains::Granted;
+
+use crate::text::clean;
 
 /// Try everything that a sandbox is made of on this host, and name the cure for what is missing
 ///
@@ -47,6 +50,7 @@ impl Doctor {
                     graded.by
                 )?;
             }
+            tell_toolchains(&mut out, &report.toolchains)?;
             writeln!(
                 out,
                 "\n{}",
@@ -63,4 +67,31 @@ impl Doctor {
             ExitCode::from(4)
         })
     }
+}
+
+/// Programs that are not in the system's own directories, and whether sandboxes have them.
+fn tell_toolchains(out: &mut dyn Write, found: &[ToolchainFound]) -> io::Result<()> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\ntoolchains of yours, in sandboxes without an image:")?;
+    for ToolchainFound { toolchain, granted } in found {
+        let granted = match granted {
+            Some(Granted::Yes) => "granted",
+            Some(Granted::NotOnPath) => "granted, not on PATH",
+            Some(Granted::Partly) => "granted in part",
+            Some(Granted::No) => "not granted",
+            None => "your policy cannot be read",
+        };
+        let line = format!(
+            "  {:<22} {granted:<22} {}",
+            toolchain.title(),
+            toolchain.why
+        );
+        writeln!(out, "{}", clean(&line))?;
+    }
+    writeln!(
+        out,
+        "  `ringfence init` shows the lines of a policy that a project needs"
+    )
 }

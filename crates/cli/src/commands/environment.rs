@@ -240,12 +240,12 @@ impl Verify {
         let settled = asked.settle(&home, path).map_err(Error::Policy)?;
         let program = std::env::current_exe()?;
         let order = Order::of_folder(&settled.effective, &settled.limits, &program, &folder, None)?;
-        let resolved = environment::resolve(&order).map_err(Error::from)?;
+        let mut console = Live::new(Passing::ToStderr, false);
+        let resolved = environment::resolve(&home, &store, &order, &mut console)?;
         let changed = || EnvironmentError::Changed {
             folder: path.to_owned(),
         };
         let resolved = resolved.ok_or_else(changed).map_err(Error::from)?;
-        let mut console = Live::new(Passing::ToStderr, false);
         let inputs = Inputs {
             stdin: None,
             signals: Some(&signals),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_engine::home::Home;
-use ringfence_engine::store::{Decided, RunFilter, RunRecord, Store};
+use ringfence_engine::store::{Archived, Decided, RunFilter, RunRecord, Store};
 use ringfence_engine::verdicts::{self, Standing};
 use ringfence_model::ByteText;
 use serde_json::json;
@@ -29,6 +29,9 @@ pub struct List {
     /// Only those that were rejected
     #[arg(long)]
     rejected: bool,
+    /// Those as well that `compare --keep` took out of the way
+    #[arg(long)]
+    all: bool,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -45,6 +48,10 @@ impl List {
         };
         let filter = RunFilter {
             decided,
+            archived: match self.all {
+                true => Archived::Shown,
+                false => Archived::Hidden,
+            },
             ..RunFilter::default()
         };
         let mut runs = store.runs(filter, self.limit.saturating_add(1))?;

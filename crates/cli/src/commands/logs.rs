@@ -1,11 +1,15 @@
 //! `ringfence logs`.
 
+use std::fs::File;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_engine::archive;
 use ringfence_engine::client::Stream;
+use ringfence_engine::home::Home;
+use ringfence_engine::store::RunRecord;
+use ringfence_engine::{archive, checks};
+use ringfence_model::check::Tree;
 
 use super::open;
 use crate::text::clean_bytes;
@@ -19,6 +23,12 @@ pub struct Logs {
     /// Id, its beginning, name, or `last`
     #[arg(default_value = "last", value_name = "RUN")]
     run: String,
+    /// What a check of the host printed instead, by its number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    check: Option<u32>,
+    /// On which files it ran: `base`, `patched`, or `exam` (the patch with tests of the base)
+    #[arg(long, value_name = "TREE", default_value = "patched", value_parser = ["base", "patched", "exam"])]
+    tree: String,
     /// Only standard output
     #[arg(long, conflicts_with = "stderr")]
     stdout: bool,
@@ -32,7 +42,7 @@ impl Logs {
         let (home, store) = open()?;
         let run = store.find(&self.run)?;
         if !self.stderr {
-            let log = archive::log(&home, &run, Stream::Stdout)?;
+            let log = self.log(&home, &run, Stream::Stdout)?;
             pass(
                 log,
                 &mut std::io::stdout().lock(),
@@ -40,7 +50,7 @@ impl Logs {
             )?;
         }
         if !self.stdout {
-            let log = archive::log(&home, &run, Stream::Stderr)?;
+            let log = self.log(&home, &run, Stream::Stderr)?;
             pass(
                 log,
                 &mut std::io::stderr().lock(),
@@ -48,6 +58,25 @@ impl Logs {
             )?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn log(&self, home: &Home, run: &RunRecord, stream: Stream) -> anyhow::Result<File> {
+        let Some(number) = self.check else {
+            return Ok(archive::log(home, run, stream)?);
+        };
+        let tree = match self.tree.as_str() {
+            "base" => Tree::Base,
+            "exam" => Tree::Exam,
+            _ => Tree::Patched,
+        };
+        let log = checks::log(home, run.id, number as usize, tree, stream)?;
+        let why = || {
+            anyhow::anyhow!(
+                "check {number} of run {} printed nothing there that is kept",
+                run.id
+            )
+        };
+        log.ok_or_else(why)
     }
 }
 

@@ -1,12 +1,14 @@
 //! `ringfence run`.
 
+mod attempts;
+pub mod checks;
 mod task;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anstream::eprintln;
@@ -40,17 +42,47 @@ use crate::text::{clean, clean_json};
 ///
 /// `ringfence diff` prints the patch, `git apply` takes it. The exit code is 0 if the command
 /// succeeded and 1 if it did not; `--pass-exit-code` passes the command's own.
+///
+/// With `--check`, the host runs commands of its own on the folder with the patch, in fresh
+/// sandboxes. If the command succeeded and one of them does not hold, the exit code is 5.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The folder to work on [default: the current directory]
-    #[arg(long, value_name = "FOLDER")]
-    repo: Option<PathBuf>,
+    #[command(flatten)]
+    how: How,
     /// Run the task of this document; what is typed counts more than what it says
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["shell", "same_path"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["shell", "same_path", "attempts"])]
     task: Option<PathBuf>,
     /// A name for this run
     #[arg(long)]
     name: Option<String>,
+    /// Run a shell, or the command as one line of shell
+    #[arg(long)]
+    shell: bool,
+    /// Run it this often, each time from the same start, and compare
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    attempts: u32,
+    /// How many attempts at once
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "attempts",
+          value_parser = clap::value_parser!(u32).range(1..=16))]
+    parallel: u32,
+    /// Exit with the command's own code
+    #[arg(long)]
+    pass_exit_code: bool,
+    /// Print the result as one JSON object; the command's output goes to standard error
+    #[arg(long)]
+    json: bool,
+    /// The command and its arguments; `--` before it keeps its options from being taken for ours
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// On what, and held to what.
+#[derive(Debug, Args)]
+pub struct How {
+    /// The folder to work on [default: the current directory]
+    #[arg(long, value_name = "FOLDER")]
+    repo: Option<PathBuf>,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
@@ -69,23 +101,22 @@ pub struct Run {
     /// Mount the folder at its own path instead of `/workspace`
     #[arg(long)]
     same_path: bool,
-    /// Run a shell, or the command as one line of shell
-    #[arg(long)]
-    shell: bool,
-    /// Exit with the command's own code
-    #[arg(long)]
-    pass_exit_code: bool,
-    /// Print the result as one JSON object; the command's output goes to standard error
-    #[arg(long)]
-    json: bool,
-    /// The command and its arguments; `--` before it keeps its options from being taken for ours
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    /// Check the patch with this line of shell, before and after; can be given more than once
+    #[arg(long = "check", value_name = "COMMAND")]
+    checks: Vec<String>,
 }
 
 impl Run {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let signals = Signals::hold()?;
+        if self.attempts > 1 {
+            let (home, _) = open()?;
+            let request = self.request(&home, false, None)?;
+            for note in &request.notes {
+                eprintln!("note: {}", clean(note));
+            }
+            return attempts::run(&request, self.attempts, self.parallel, self.json);
+        }
         let stdin = std::io::stdin();
         // A terminal for the command whenever the caller has one on both sides.
         let interactive = stdin.is_terminal()
@@ -110,7 +141,7 @@ impl Run {
         } else {
             Passing::Through
         };
-        let mut console = Live::new(passing, interactive);
+        let mut console = Live::new(passing, interactive).holding(raw);
         let inputs = Inputs {
             // A terminal without our taking its output is the caller's own, not the command's.
             stdin: match &told {
@@ -121,14 +152,7 @@ impl Run {
         };
         let result = ringfence_engine::run::run(&home, &store, &request, &inputs, &mut console);
         console.finish();
-        drop(raw);
-        if interactive {
-            // What a full-screen program that was ended leaves: other screen, mouse, no cursor.
-            let reset = "\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?25h\x1b[0m";
-            let _ = std::io::stdout()
-                .write_all(reset.as_bytes())
-                .and_then(|()| std::io::stdout().flush());
-        }
+        console.leave();
         let result = result?;
         if self.json {
             let mut out = std::io::stdout().lock();
@@ -148,16 +172,7 @@ impl Run {
             };
             return ExitCode::from(u8::try_from(code).unwrap_or(1));
         }
-        let succeeded = match result.status {
-            RunStatus::Done => true,
-            RunStatus::BaseMoved => result.exit_code == Some(0),
-            _ => false,
-        };
-        if succeeded {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
+        checks::exit_code(result)
     }
 
     fn request(
@@ -166,71 +181,29 @@ impl Run {
         interactive: bool,
         task: Option<&Tasked>,
     ) -> anyhow::Result<RunRequest> {
-        let folder = match (&self.repo, task) {
-            (Some(folder), _) => folder.clone(),
-            (None, Some(task)) => task.folder()?,
-            (None, None) => std::env::current_dir()?,
+        let folder = match task {
+            // Nobody needs the folder of a document where another one is typed.
+            Some(task) if self.how.repo.is_none() => task.folder()?,
+            _ => std::env::current_dir()?,
         };
-        let real = open_folder(home, &folder)?;
-        let hide = self.hide.iter().map(|text| Line {
-            text: text.clone(),
-            from: typed_as("--hide"),
-        });
-        let mut hide: Vec<Line> = hide.collect();
-        let mut limits = Bounds::new();
-        let mut own = None;
-        if let Some(task) = task {
-            hide.extend(task.hidden(&real)?);
-            limits = task.bounds();
-            own = task.policy(home, &real)?;
+        let mut request = self.how.request_of(home, &folder, task)?;
+        request.argv = task.map_or_else(|| self.argv(), Tasked::words);
+        request.name = self.name.clone();
+        if !interactive {
+            return Ok(request);
         }
-        let path = Some(real.path());
-        let mut asked = self
-            .policy
-            .asked_over(own, home, &self.limits, path, hide)?;
-        limits.append(&mut asked.limits);
-        asked.limits = limits;
-        let policy = asked.settle(home, real.path()).map_err(Error::Policy)?;
-        let notes = policy.notes();
-        let mut env = policy.env;
-        env.extend(self.variables.variables());
-        if interactive
-            && let Some(term) = std::env::var_os("TERM")
+        let env = &mut request.env;
+        if let Some(term) = std::env::var_os("TERM")
             && !env.iter().any(|(key, _)| key.as_bytes() == b"TERM")
         {
             env.push(("TERM".into(), ByteText(term.into_vec())));
         }
-        let inside = self
-            .same_path
-            .then(|| std::fs::canonicalize(&folder))
-            .transpose();
-        let inside = inside.map_err(|_| Error::NoFolder(folder.clone()))?;
-        Ok(RunRequest {
-            argv: task.map_or_else(|| self.argv(), Tasked::words),
-            name: self.name.clone(),
-            limits: policy.limits,
-            require_hard: self.require_hard || task.is_some_and(Tasked::requires_hard),
-            env,
-            view: View {
-                inside,
-                ignored: if self.include_ignored {
-                    Ignored::Included
-                } else {
-                    Ignored::LeftBehind
-                },
-            },
-            policy: policy.effective,
-            notes,
-            // A terminal that does not tell its size is as large as terminals always were.
-            terminal: interactive.then(|| {
-                window_size().unwrap_or(WindowSize {
-                    columns: 80,
-                    rows: 24,
-                })
-            }),
-            program: std::env::current_exe()?,
-            folder,
-        })
+        // A terminal that does not tell its size is as large as terminals always were.
+        request.terminal = Some(window_size().unwrap_or(WindowSize {
+            columns: 80,
+            rows: 24,
+        }));
+        Ok(request)
     }
 
     fn argv(&self) -> Vec<ByteText> {
@@ -251,6 +224,82 @@ impl Run {
         }
         let line: Vec<&[u8]> = self.command.iter().map(|word| word.as_bytes()).collect();
         vec![shell.into(), "-c".into(), ByteText(line.join(&b' '))]
+    }
+}
+
+impl How {
+    /// What is asked of a folder, if `--repo` names no other. Without a command.
+    pub fn request(&self, home: &Home, folder: &Path) -> anyhow::Result<RunRequest> {
+        self.request_of(home, folder, None)
+    }
+
+    /// The same of a task; what is typed counts more than what it says.
+    fn request_of(
+        &self,
+        home: &Home,
+        folder: &Path,
+        task: Option<&Tasked>,
+    ) -> anyhow::Result<RunRequest> {
+        let folder = self.repo.clone().unwrap_or_else(|| folder.to_owned());
+        let real = open_folder(home, &folder)?;
+        let hide = self.hide.iter().map(|text| Line {
+            text: text.clone(),
+            from: typed_as("--hide"),
+        });
+        let mut hide: Vec<Line> = hide.collect();
+        let mut limits = Bounds::new();
+        let mut own = None;
+        if let Some(task) = task {
+            hide.extend(task.hidden(&real)?);
+            limits = task.bounds();
+            own = task.policy(home, &real)?;
+        }
+        let path = Some(real.path());
+        let mut asked = self
+            .policy
+            .asked_over(own, home, &self.limits, path, hide)?;
+        limits.append(&mut asked.limits);
+        asked.limits = limits;
+        let mut policy = asked.settle(home, real.path()).map_err(Error::Policy)?;
+        for check in task.into_iter().flat_map(Tasked::checks) {
+            policy.effective.review.add(check);
+        }
+        for text in &self.checks {
+            ringfence_model::check::command(text)?;
+            policy.effective.review.add(Line {
+                text: text.clone(),
+                from: typed_as("--check"),
+            });
+        }
+        let notes = policy.notes();
+        let mut env = policy.env;
+        env.extend(self.variables.variables());
+        let inside = self
+            .same_path
+            .then(|| std::fs::canonicalize(&folder))
+            .transpose();
+        let inside = inside.map_err(|_| Error::NoFolder(folder.clone()))?;
+        Ok(RunRequest {
+            argv: Vec::new(),
+            name: None,
+            limits: policy.limits,
+            require_hard: self.require_hard || task.is_some_and(Tasked::requires_hard),
+            env,
+            view: View {
+                inside,
+                ignored: if self.include_ignored {
+                    Ignored::Included
+                } else {
+                    Ignored::LeftBehind
+                },
+            },
+            policy: policy.effective,
+            notes,
+            terminal: None,
+            attempt: None,
+            program: std::env::current_exe()?,
+            folder,
+        })
     }
 }
 
@@ -314,6 +363,7 @@ fn tell(result: &RunResult, told: &[String]) {
     for note in result.notes.iter().filter(|note| !told.contains(note)) {
         eprintln!("  note: {}", clean(note));
     }
+    checks::tell(&result.checks, " ");
     tell_flags(&result.flags, result.run);
     if !result.changed_files.is_empty() {
         eprintln!("  see it:  ringfence diff {}", result.run);

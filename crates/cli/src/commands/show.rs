@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_engine::archive;
 use ringfence_engine::verdicts::{self, Standing};
+use ringfence_engine::{archive, checks};
 use ringfence_model::outcome::RunStatus;
 
 use super::approve::words;
@@ -76,6 +76,12 @@ impl Show {
             }
             for verdict in verdicts::history(&home, &store, run.id.as_str())? {
                 writeln!(out, "- {} UTC: {}", time(verdict.at_us), words(&verdict))?;
+            }
+        }
+        if let Some(later) = checks::later(&home, run.id)? {
+            writeln!(out, "\n## Checked later, {} UTC\n", time(later.time_us))?;
+            for report in &later.checks.reports {
+                writeln!(out, "- `{}`: {}", clean(&report.command), report.words())?;
             }
         }
         Ok(ExitCode::SUCCESS)

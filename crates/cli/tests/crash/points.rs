@@ -25,6 +25,8 @@ const WALKED: &[&str] = &[
     "squash",
     "keeper",
     "run",
+    "image",
+    "apply",
 ];
 
 fn points(verb: &str) -> impl Iterator<Item = &'static str> {

@@ -95,6 +95,9 @@ set = { A = '1' }
 [limits]
 memory = '512M'
 disk = 'none'
+[review]
+checks = ['exit 1']
+protected = ['z']
 ";
 
 #[test]
@@ -117,6 +120,13 @@ fn r24_what_a_run_writes_is_what_the_schemas_say() -> Result<()> {
                 "mkfifo f; mkdir ignored; echo i > ignored/i; kill -9 $$",
             ),
             (&[], "/nonexistent; ln a.txt b.txt; exit 3"),
+            (
+                &[
+                    "--check",
+                    "echo 'FAILED t.py::x'; echo '1 failed in 0.1s'; test -e tests/a",
+                ],
+                "mkdir tests; echo > tests/a",
+            ),
         ] {
             let result = env.run_with(fixture, options, shell)?;
             let bundle = result["bundle"].as_str().context("no bundle")?;

@@ -86,6 +86,7 @@ impl Filter {
             Event::Program(program) => path(&program.path),
             Event::Task { argv, folder, .. } => words(argv) || path(folder),
             Event::Command { argv } => words(argv),
+            Event::CheckBegan { command, .. } => holds(command.as_bytes()),
             Event::Denial(refused) => {
                 holds(refused.operation.as_bytes()) || holds(refused.reason.as_bytes())
             }
@@ -97,6 +98,7 @@ impl Filter {
             | Event::Proof { .. }
             | Event::CommandEnded { .. }
             | Event::Seal { .. }
+            | Event::CheckEnded { .. }
             | Event::ExecutionEnded { .. }
             | Event::End { .. } => false,
         }
@@ -135,7 +137,7 @@ fn is_failure(story: &Story, event: &Event) -> bool {
             traffic.result,
             Happened::Denied { .. } | Happened::Failed { .. }
         ),
-        Event::CommandEnded { outcome, code, .. } => {
+        Event::CommandEnded { outcome, code, .. } | Event::CheckEnded { outcome, code, .. } => {
             (*outcome, *code) != (Outcome::Exited, Some(0))
         }
         Event::Proof { probes } => probes.iter().any(|probe| !probe.held),
@@ -147,6 +149,7 @@ fn is_failure(story: &Story, event: &Event) -> bool {
         Event::Task { .. }
         | Event::Enforced { .. }
         | Event::Command { .. }
+        | Event::CheckBegan { .. }
         | Event::Program(_)
         | Event::Seal { .. } => false,
     }

@@ -11,7 +11,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ringfence_jail::plan::{PrivateOverlay, Runs, Spec};
+use ringfence_jail::plan::{PrivateOverlay, Root, Runs, Spec};
 use ringfence_model::ByteText;
 use ringfence_model::environment::{CacheKind, HOME};
 use ringfence_model::hex;
@@ -22,7 +22,8 @@ use ringfence_model::policy::{Effective, Files};
 use ringfence_model::wire::{Exec, Leftovers, OutputMode, Stdin};
 use serde_json::{Map, Value, json};
 
-use super::stand::{self, HOME_LAYER, WORKSPACE, overlay};
+use super::rooted::Rooted;
+use super::stand::{self, HOME_LAYER, LAYERS, ROOT_LAYER, WORKSPACE, overlay};
 use super::{EnvironmentError, Inputs, Order, Resolved, caches, manage, prune};
 use crate::attend::{Attended, Console, Inputs as Attending, Records, attend};
 use crate::client::Stream;
@@ -152,18 +153,32 @@ pub(super) fn build(
         overlays.push(overlay(&place, &name, &row.inside(), shared, identity)?);
     }
     let mut journal = JournalFile::create(&partial.join(JOURNAL))?;
+    let rooted = Rooted::prepare(order, resolved, &place, identity)?;
     let setting = Setting {
         home,
         order,
+        resolved,
+        rooted: rooted.as_ref(),
         policy: &policy,
         workspace: &workspace,
         overlays: &overlays,
         scene: &scene,
         partial,
     };
-    let tools = setting.run(inputs, &mut journal, attending, console)?;
+    let ran = setting.run(inputs, &mut journal, attending, console);
     fail::point("environment:ran");
+    let settled = match &rooted {
+        None => Ok(()),
+        Some(rooted) => {
+            let uppers = overlays.iter().map(|overlay| overlay.layer.join("upper"));
+            let agents: Vec<PathBuf> = uppers.chain([workspace.upper()]).collect();
+            rooted.settle(order.program, &place, &agents)
+        }
+    };
+    let tools = ran?;
+    settled?;
     let mut notes = workspace_notes(&workspace);
+    notes.extend(rooted.as_ref().and_then(Rooted::note));
     let base = fs::File::open(&order.folder).map_err(make_error("open", &order.folder))?;
     let upper = workspace.upper();
     let dropped = prune::prune(open(&upper)?.as_fd(), Some(base.as_fd()), &[".git"])?;
@@ -173,7 +188,10 @@ pub(super) fn build(
     let mut detail = Map::new();
     let mut bytes = 0;
     let mut seen = layers::Inodes::default();
-    for (from, name) in [(&upper, WORKSPACE), (&own, HOME_LAYER)] {
+    let system = rooted.as_ref().map(Rooted::upper);
+    let system = system.as_ref().map(|upper| (upper, ROOT_LAYER));
+    let made = [(&upper, WORKSPACE), (&own, HOME_LAYER)];
+    for (from, name) in made.into_iter().chain(system) {
         let to = partial.join(name);
         fs::rename(from, &to).map_err(make_error("move", &to))?;
         let opened = open(&to)?;
@@ -218,7 +236,7 @@ pub(super) fn keep(home: &Home, key: &str) -> Result<(), Error> {
 /// Of a setup that failed only what it printed and what was seen of it stays.
 pub(super) fn keep_output(home: &Home, key: &str) -> Result<(), Error> {
     let partial = home.environments().join(format!("{key}.partial"));
-    for layer in [WORKSPACE, HOME_LAYER] {
+    for layer in LAYERS {
         manage::remove_directory(&partial, layer)?;
     }
     let failed = failed_log(home, key);
@@ -256,6 +274,8 @@ fn own_policy(policy: &Effective) -> Effective {
 struct Setting<'a> {
     home: &'a Home,
     order: &'a Order<'a>,
+    resolved: &'a Resolved,
+    rooted: Option<&'a Rooted>,
     policy: &'a Effective,
     workspace: &'a Workspace,
     overlays: &'a [PrivateOverlay],
@@ -265,18 +285,25 @@ struct Setting<'a> {
 
 impl Setting<'_> {
     fn spec(&self) -> Spec {
-        Spec {
+        let mut spec = Spec {
             identity: self.workspace.identity().clone(),
             runs: Runs::Agent,
             hostname: HOSTNAME.to_owned(),
-            root: ringfence_jail::plan::Root::Host,
+            root: match &self.resolved.ground {
+                Some(ground) => ground.root(),
+                None => Root::Host,
+            },
             workspace: self.workspace.spec().clone(),
             overlays: self.overlays.to_vec(),
             mounts: self.workspace.mounts().to_vec(),
             tmpfs: Vec::new(),
             tmpfs_bytes: self.order.limits.memory_bytes.unwrap_or(8 << 30) / 2,
             gate: None,
+        };
+        if let Some(rooted) = self.rooted {
+            rooted.change(&mut spec);
         }
+        spec
     }
 
     /// Runs it. Gives the versions of the programs that it has left.
@@ -315,6 +342,7 @@ impl Setting<'_> {
             identity: spec.identity.as_str().to_owned(),
             limits: sandbox.grades().to_vec(),
             files: sandbox.files().clone(),
+            image: inputs.image.clone(),
         })?;
         let probes = sandbox.prove(&self.home.canary())?;
         journal.append(Event::Proof { probes })?;
@@ -327,6 +355,9 @@ impl Setting<'_> {
         let mut disk = DiskWatch::new(&self.workspace.upper(), limits)?;
         for overlay in self.overlays {
             disk.also(&overlay.layer.join("upper"))?;
+        }
+        if let Some(rooted) = self.rooted {
+            disk.also(&rooted.upper())?;
         }
         let mut recorder = Recorder {
             journal,
@@ -389,13 +420,16 @@ impl Setting<'_> {
 
     /// What counts more comes later.
     fn environment(&self, gate: Option<&Gate>) -> Vec<(ByteText, ByteText)> {
-        let mut own = stand::variables(self.order);
+        let mut own = stand::variables(self.order, Some(self.resolved));
         own.extend(
             gate.map(Gate::environment)
                 .unwrap_or_default()
                 .iter()
                 .cloned(),
         );
+        if self.rooted.is_some() {
+            own.extend(["USER", "LOGNAME"].map(|name| super::variable(name, "root")));
+        }
         for (name, variable) in &self.order.policy.environment.setup_env {
             let value = variable.value.as_deref().unwrap_or_default();
             own.push(super::variable(name, value));

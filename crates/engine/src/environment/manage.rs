@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::compare::{Difference, Differences, compare};
-use super::stand::{HOME_LAYER, WORKSPACE};
+use super::stand::LAYERS;
 use super::{EnvironmentError, Order, Resolved, build, caches, lock_of};
 use crate::attend::{Console, Inputs as Attending};
 use crate::changes::remove_tree;
@@ -185,7 +185,10 @@ pub fn verify(
     let compared = (|| -> Result<Compared, Error> {
         let built = build::build(home, order, resolved, inputs, &scratch, attending, console)?;
         let mut found = Differences::default();
-        for layer in [WORKSPACE, HOME_LAYER] {
+        let kept_layers = LAYERS
+            .into_iter()
+            .filter(|layer| home.environment(&record.key).join(layer).is_dir());
+        for layer in kept_layers {
             let open = |path: &Path| {
                 fs::File::open(path).map_err(|source| EnvironmentError::Make {
                     what: "open",

@@ -9,14 +9,18 @@ use ringfence_jail::identity::Identity;
 use ringfence_jail::plan::{PrivateOverlay, Root, Scratch};
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{CacheFacts, EnvironmentFacts};
-use ringfence_model::environment::{CacheKind, HOME};
+use ringfence_model::environment::{CacheKind, Environment, HOME};
 
-use super::{EnvironmentError, Order, Resolved, caches, facts, variable};
+use super::{EnvironmentError, Ground, Order, Resolved, caches, facts, ground, variable};
+use crate::error::Error;
 use crate::home::Home;
-use crate::store::EnvironmentRecord;
+use crate::store::{EnvironmentRecord, Store};
 
 pub(super) const WORKSPACE: &str = "workspace";
 pub(super) const HOME_LAYER: &str = "home";
+pub(super) const ROOT_LAYER: &str = "root";
+/// All that a setup may leave.
+pub(super) const LAYERS: [&str; 3] = [WORKSPACE, HOME_LAYER, ROOT_LAYER];
 
 /// What a sandbox stands on besides its folder.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +34,7 @@ pub struct Standing {
     pub tmpfs: Vec<Scratch>,
     /// For a person.
     pub notes: Vec<String>,
+    ground: Option<Ground>,
     caches: Vec<(CacheKind, Option<PathBuf>)>,
     home: Option<PathBuf>,
 }
@@ -41,10 +46,10 @@ impl Standing {
         resolved: &Resolved,
         record: Option<&EnvironmentRecord>,
     ) -> Result<Self, EnvironmentError> {
-        let environment = &order.policy.environment;
         let mut own = Self {
             facts: facts(resolved, record),
             setup: record.map(|record| home.environment(&record.key)),
+            ground: resolved.ground.clone(),
             ..Self::default()
         };
         own.home = own.setup.as_ref().map(|setup| setup.join(HOME_LAYER));
@@ -58,18 +63,52 @@ impl Standing {
             });
             own.caches.push((*kind, shared.map(|(_, path)| path)));
         }
-        own.env = variables(order);
-        let area = |area: &ringfence_model::environment::Scratch| Scratch {
-            inside: area.inside.clone(),
-            bytes: area.bytes,
-        };
-        own.tmpfs = environment.tmpfs.iter().map(area).collect();
+        own.env = variables(order, Some(resolved));
+        own.tmpfs = areas(&order.policy.environment);
         Ok(own)
+    }
+
+    /// What a sandbox stands on that was made earlier.
+    pub(crate) fn again(
+        home: &Home,
+        store: &Store,
+        environment: &Environment,
+        stands_on: &[String],
+    ) -> Result<Self, Error> {
+        let image = image_of(stands_on).map(|digest| ground::of_digest(home, store, digest));
+        let mut own = Self {
+            setup: key_of(stands_on).map(|key| home.environment(key)),
+            ground: image.transpose()?,
+            tmpfs: areas(environment),
+            ..Self::default()
+        };
+        let caches = stands_on.iter().filter_map(|layer| {
+            let (name, scope) = layer.strip_prefix("caches/")?.split_once('/')?;
+            Some((CacheKind::named(name)?, scope))
+        });
+        for (kind, scope) in caches {
+            let shared = caches::latest(home, kind, scope)?;
+            own.caches.push((kind, shared.map(|(_, path)| path)));
+        }
+        Ok(own)
+    }
+
+    /// What a setup made in the folder, of what is stood on.
+    pub(crate) fn workspace_of(home: &Home, stands_on: &[String]) -> Option<PathBuf> {
+        Some(home.environment(key_of(stands_on)?).join(WORKSPACE))
     }
 
     /// What `/` is.
     pub fn root(&self) -> Root {
-        Root::Host
+        let Some(ground) = &self.ground else {
+            return Root::Host;
+        };
+        let mut root = ground.root();
+        if let Root::Image(image) = &mut root {
+            let installed = self.setup.as_ref().map(|setup| setup.join(ROOT_LAYER));
+            image.setup = installed.filter(|layer| layer.is_dir());
+        }
+        root
     }
 
     /// The setup's part of the folder, which goes below it.
@@ -114,10 +153,32 @@ impl Standing {
     }
 }
 
-/// Variables of environment and caches.
-pub(super) fn variables(order: &Order<'_>) -> Vec<(ByteText, ByteText)> {
+/// The image of what is stood on, by its digest.
+pub(crate) fn image_of(stands_on: &[String]) -> Option<&str> {
+    stands_on
+        .iter()
+        .find_map(|layer| layer.strip_prefix(super::IMAGES))
+}
+
+fn key_of(stands_on: &[String]) -> Option<&str> {
+    stands_on
+        .iter()
+        .find_map(|layer| layer.strip_prefix("environments/"))
+}
+
+fn areas(environment: &Environment) -> Vec<Scratch> {
+    let area = |area: &ringfence_model::environment::Scratch| Scratch {
+        inside: area.inside.clone(),
+        bytes: area.bytes,
+    };
+    environment.tmpfs.iter().map(area).collect()
+}
+
+/// Variables of image, environment and caches.
+pub fn variables(order: &Order<'_>, resolved: Option<&Resolved>) -> Vec<(ByteText, ByteText)> {
     let environment = &order.policy.environment;
-    let mut env = Vec::new();
+    let ground = resolved.and_then(|resolved| resolved.ground.as_ref());
+    let mut env = ground.map(Ground::variables).unwrap_or_default();
     for kind in environment.caches() {
         let of_cache = kind.row().environment();
         env.extend(of_cache.map(|(name, value)| variable(name, &value)));

@@ -1,6 +1,7 @@
 //! Facts for the tests of rules, made with the types that real runs make.
 
 use ringfence_model::changes::{FileMode, Side};
+use ringfence_model::check::Checks;
 use ringfence_model::journal::{Chain, Event, Line, Lines};
 use ringfence_model::observed::{Exec, Exit, Program, Write, Wrote};
 
@@ -164,6 +165,7 @@ pub struct World {
     pub prefix: Vec<u8>,
     pub canary: Option<Vec<u8>>,
     pub unexplained: Vec<ByteText>,
+    pub checks: Checks,
 }
 
 impl Default for World {
@@ -180,6 +182,7 @@ impl Default for World {
             prefix: Vec::new(),
             canary: None,
             unexplained: Vec::new(),
+            checks: Checks::default(),
         }
     }
 }
@@ -215,6 +218,7 @@ impl World {
             prefix: &self.prefix,
             canary: self.canary.as_deref(),
             unexplained: &self.unexplained,
+            checks: &self.checks,
         };
         let count = |sign: &str| lines.iter().filter(|line| line.starts_with(sign)).count();
         let patch = format!(

@@ -1,7 +1,7 @@
 //! What only the user can give: paths of the host, variables, the network of a setup. As lines of
 //! the user's own policy.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_model::init::{AskedMount, Proposed, Said};
 use ringfence_model::policy::Effective;
@@ -62,7 +62,7 @@ impl Grants {
                     own.mounts.push(Granted {
                         host,
                         inside,
-                        why: format!("{}, {}", toolchain.title(), toolchain.why),
+                        why: format!("{} ({})", toolchain.title(), toolchain.why),
                     });
                 }
             }
@@ -78,7 +78,16 @@ impl Grants {
                 }
             }
         }
-        own.network = proposed.network.clone();
+        // The rules of a preset say which it was: `preset:npm from …`.
+        let rules = &policy.environment.network.rules.0;
+        let is_there = |said: &&Said| {
+            let mut presets = rules
+                .iter()
+                .filter_map(|rule| rule.from.file.split(' ').next());
+            presets.any(|preset| preset == said.value)
+        };
+        let wanted = proposed.network.iter().filter(|said| !is_there(said));
+        own.network = wanted.cloned().collect();
         own.asked = proposed.mounts.clone();
         own
     }
@@ -115,12 +124,18 @@ impl Grants {
                 .or_insert(Item::ArrayOfTables(ArrayOfTables::new()))
                 .as_array_of_tables_mut()
                 .ok_or("its `files.mount` is not written as `[[files.mount]]`")?;
+            let mut last = "";
             for granted in &self.mounts {
                 let mut entry = Table::new();
                 entry.insert("host", value(text(&granted.host)));
                 entry.insert("inside", value(text(&granted.inside)));
-                let prefix = format!("\n# {}: read-only\n", granted.why);
+                // The reason stands at the first of those that have it.
+                let prefix = match granted.why == last {
+                    true => "\n".to_owned(),
+                    false => format!("\n# {}, read-only\n", granted.why),
+                };
                 entry.decor_mut().set_prefix(prefix);
+                last = &granted.why;
                 mounts.push(entry);
             }
         }
@@ -132,7 +147,7 @@ impl Grants {
             }
             if !self.path.is_empty() {
                 let standing = set.get("PATH").and_then(Item::as_str).unwrap_or(PATH);
-                let own: Vec<String> = self.path.iter().map(text).collect();
+                let own: Vec<String> = self.path.iter().map(|path| text(path)).collect();
                 set.insert("PATH", value(format!("{}:{standing}", own.join(":"))));
             }
         }
@@ -154,7 +169,7 @@ impl Grants {
     }
 }
 
-fn text(path: &PathBuf) -> String {
+fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
-use ringfence_jail::plan::{Holds, Root, Runs, Spec, WorkspaceSpec};
+use ringfence_jail::plan::{Holds, Runs, Spec, WorkspaceSpec};
 use ringfence_jail::signals::Signals;
 use ringfence_model::ByteText;
 use ringfence_model::journal::Event;
@@ -23,6 +23,7 @@ use super::serve::{End, Keeping, Patience};
 use crate::base::{self, Base};
 use crate::changes::remove_tree;
 use crate::clock::now_us;
+use crate::environment::{self, Standing};
 use crate::error::Error;
 use crate::fail;
 use crate::files::{check_mounts, mask};
@@ -207,7 +208,7 @@ fn begin(
     let limits = &record.detail.limits;
     let base = base::open(home, store, record.base)?;
     let mounted: Vec<LayerId> = stack.iter().map(|layer| layer.id).collect();
-    let (mut spec, identity) = spec(home, places, &base, &mounted, record)?;
+    let (mut spec, identity) = spec((home, store), places, &base, &mounted, record)?;
     let program = std::env::current_exe().map_err(|source| Error::StartKeeper {
         sandbox: id.to_string(),
         source,
@@ -232,11 +233,15 @@ fn begin(
         identity: identity.as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
         files: sandbox.files().clone(),
+        image: environment::image_of(&record.detail.stands_on).map(str::to_owned),
     })?;
     let probes = sandbox.prove(&home.canary())?;
     journal.append(Event::Proof { probes })?;
     journal.flush()?;
-    let disk = DiskWatch::new(&places.upper(), &LayerRecord::left(stack, limits))?;
+    let mut disk = DiskWatch::new(&places.upper(), &LayerRecord::left(stack, limits))?;
+    for overlay in &spec.overlays {
+        disk.also(&overlay.layer.join("upper"))?;
+    }
     let listener = listen(places)?;
     let patience = Patience {
         idle: record.detail.idle_seconds.map(Duration::from_secs),
@@ -254,7 +259,7 @@ fn begin(
 }
 
 fn spec(
-    home: &Home,
+    (home, store): (&Home, &Store),
     places: &Places,
     base: &Base,
     layers: &[LayerId],
@@ -283,6 +288,10 @@ fn spec(
     lower.extend(mask.layer);
     lower.push(base.path.clone());
     make_top(places, &identity)?;
+    let standing = Standing::again(home, store, &policy.environment, &record.detail.stands_on)?;
+    if let Some(setup) = standing.setup.as_ref().filter(|setup| !setup.is_dir()) {
+        return Err(Error::LayerGone(setup.clone()));
+    }
     let tools = guest::install_tools(home).map_err(|source| Error::WriteFile {
         path: home.root().join("tools"),
         source,
@@ -291,9 +300,10 @@ fn spec(
         identity: identity.clone(),
         runs: Runs::Agent,
         hostname: crate::run::HOSTNAME.to_owned(),
-        root: Root::Host,
+        root: standing.root(),
         workspace: WorkspaceSpec {
             lower,
+            below: standing.setup.iter().cloned().collect(),
             layer: places.top(),
             holds: Holds::Everything,
             inside: PathBuf::from(INSIDE),
@@ -306,9 +316,9 @@ fn spec(
         },
         // BOUND: `/dev/shm` may hold half of the memory that the sandbox has.
         // The folder that it may have started from was looked at when it was made.
-        overlays: Vec::new(),
+        overlays: standing.cache_overlays(&places.directory, &identity)?,
         mounts: check_mounts(&files.mounts, home, &[], Path::new(INSIDE))?,
-        tmpfs: Vec::new(),
+        tmpfs: standing.tmpfs.clone(),
         tmpfs_bytes: limits.memory_bytes.unwrap_or(8 << 30) / 2,
         gate: None,
     };

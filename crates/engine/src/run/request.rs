@@ -9,10 +9,13 @@ use ringfence_model::limits::Limits;
 use ringfence_model::policy::Effective;
 use ringfence_model::wire::WindowSize;
 
+use serde::Serialize;
+
 use super::claim;
 use crate::environment::Order;
 use crate::error::Error;
 use crate::files::FileRules;
+use crate::ids::RunId;
 use crate::workspace::{Folder, Ignored, View};
 
 /// Where programs are looked for inside.
@@ -39,8 +42,19 @@ pub struct RunRequest {
     pub view: View,
     /// A terminal of this size instead of pipes.
     pub terminal: Option<WindowSize>,
+    /// Which of several attempts at one task this is.
+    pub attempt: Option<Attempt>,
     /// This program: it is also the gate.
     pub program: PathBuf,
+}
+
+/// One of several attempts at one task.
+#[derive(Clone, Debug, Serialize)]
+pub struct Attempt {
+    /// The id of the first one's group, by which they are found.
+    pub group: RunId,
+    pub number: u32,
+    pub of: u32,
 }
 
 impl RunRequest {
@@ -58,7 +72,7 @@ impl RunRequest {
     }
 
     /// What the run is to stand on.
-    pub(super) fn order(&self, folder: &Folder) -> Result<Order<'_>, Error> {
+    pub(crate) fn order(&self, folder: &Folder) -> Result<Order<'_>, Error> {
         let inside = self.view.inside.as_deref();
         Order::of_folder(&self.policy, &self.limits, &self.program, folder, inside)
     }

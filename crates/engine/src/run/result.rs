@@ -6,6 +6,7 @@ use ringfence_model::ByteText;
 use ringfence_model::attribution::Attribution;
 use ringfence_model::bundle::EnvironmentFacts;
 use ringfence_model::changes::{Change, Omitted, WhyOmitted};
+use ringfence_model::check::Checks;
 use ringfence_model::claim::Claim;
 use ringfence_model::flag::Flag;
 use ringfence_model::limits::{Graded, Limit};
@@ -76,6 +77,9 @@ pub struct RunResult {
     /// What was seen.
     #[serde(default)]
     pub observed: Observations,
+    /// What came of the host's own checks. Absent where none was asked for.
+    #[serde(default, skip_serializing_if = "Checks::is_none")]
+    pub checks: Checks,
     /// What to look at, the worst first.
     #[serde(default)]
     pub flags: Vec<Flag>,

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use ringfence_model::attribution::Attribution;
 use ringfence_model::changes::ChangeSet;
+use ringfence_model::check::Checks;
 
 use super::claim::Claimed;
 use crate::changes::{PatchStats, Sources};
@@ -27,6 +28,7 @@ pub(super) struct Left<'a> {
     pub evidence: &'a Evidence,
     pub claimed: &'a Claimed,
     pub attribution: &'a Attribution,
+    pub checks: &'a Checks,
     /// The command exited by itself, with 0.
     pub succeeded: bool,
 }
@@ -48,6 +50,7 @@ pub(super) fn review(home: &Home, store: &Store, left: &Left<'_>) -> Result<Revi
         prefix: &left.sources.prefix,
         canary: canary.as_deref().map(str::as_bytes),
         unexplained: &left.attribution.unexplained,
+        checks: left.checks,
     };
     let read = |source| Error::ReadFile {
         path: left.patch.to_owned(),

@@ -4,10 +4,13 @@
 //! code spans on one line each, with a fence longer than any it holds, so that it can make no
 //! heading, link, picture, code block or HTML.
 
+mod checks;
+
 use std::fmt::{Display, Write as _};
 
 use ringfence_model::ByteText;
 use ringfence_model::attribution::Attribution;
+use ringfence_model::bundle::EnvironmentFacts;
 use ringfence_model::changes::{Change, ChangeKind};
 use ringfence_model::claim::Claim;
 use ringfence_model::flag::{Evidence, Flag, FlagKind, Severity};
@@ -30,6 +33,11 @@ pub(super) fn write(result: &RunResult) -> String {
     head(result, &mut text);
     flags(&result.flags, &mut text);
     claimed(result, &mut text);
+    section(
+        &mut text,
+        "Checks of the host",
+        checks::lines(&result.checks),
+    );
     section(&mut text, "Changed files", changes(result));
     section(
         &mut text,
@@ -110,6 +118,25 @@ pub(super) fn write(result: &RunResult) -> String {
     text
 }
 
+fn environment(facts: &EnvironmentFacts) -> String {
+    let image = facts.image.as_deref().unwrap_or("the host's own toolchain");
+    let setup = facts
+        .setup_key
+        .iter()
+        .map(|key| format!("setup {}", &key[..12]));
+    let caches = facts.caches.iter().map(|cache| {
+        let number = cache.generation.unwrap_or(0);
+        format!("{} cache {number}", cache.kind.row().name)
+    });
+    // HOSTILE: programs of a setup say what they like.
+    let tools = facts
+        .tools
+        .values()
+        .map(|version| code(version).to_string());
+    let parts = std::iter::once(image.to_owned()).chain(setup).chain(caches);
+    parts.chain(tools).collect::<Vec<_>>().join(", ")
+}
+
 fn head(result: &RunResult, text: &mut String) {
     let _ = writeln!(text, "# Run {}\n", result.run);
     if let Some(name) = &result.name {
@@ -132,6 +159,9 @@ fn head(result: &RunResult, text: &mut String) {
         result.deletions
     );
     let _ = writeln!(text, "- flags: {}", tally(&result.flags));
+    if !result.environment.is_plain() {
+        let _ = writeln!(text, "- environment: {}", environment(&result.environment));
+    }
     let seen = &result.observed;
     if seen.execs > 0 {
         let _ = writeln!(
@@ -271,6 +301,7 @@ fn rests_on(evidence: &Evidence) -> String {
             with(format!("exec {exec}: {}", words(argv)), detail)
         }
         Evidence::Path { path, detail } => with(code(path), detail),
+        Evidence::Check { command, detail } => format!("{}: {detail}", code(command)),
         Evidence::Line {
             path,
             line,

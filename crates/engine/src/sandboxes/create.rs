@@ -7,8 +7,11 @@ use std::slice;
 use ringfence_model::ByteText;
 
 use super::Host;
+use crate::attend::{Console, Inputs};
 use crate::base::{self, Base};
+use crate::client::Stream;
 use crate::clock::now_us;
+use crate::environment::{self, Order, Resolved};
 use crate::error::Error;
 use crate::fail;
 use crate::files::{FileRules, check_mounts, mask};
@@ -93,7 +96,13 @@ pub fn create(
         Some(folder) => scan::aliases(folder, FileRules::of(files)?.hidden()),
         None => Vec::new(),
     };
-    let mut env = policy.env;
+    let order = order(host, &policy, &base, folder.as_deref())?;
+    let (home, store) = (&host.home, &host.store);
+    let resolved = environment::resolve(home, store, &order, &mut Said(progress))?;
+    let stands_on = resolved.as_ref().map(Resolved::stands_on);
+    // Those of the environment count less than any.
+    let mut env = environment::variables(&order, resolved.as_ref());
+    env.extend(policy.env.iter().cloned());
     env.extend(request.env.iter().cloned());
     let id = SandboxId::random()?;
     let new = NewSandbox {
@@ -105,11 +114,12 @@ pub fn create(
         expires_us: expiry(request.ttl_seconds),
         detail: SandboxDetail {
             source,
-            limits: policy.limits,
+            limits: policy.limits.clone(),
             env,
             ignored: request.ignored,
-            policy: policy.effective,
+            policy: policy.effective.clone(),
             aliases,
+            stands_on: stands_on.unwrap_or_default(),
             idle_seconds: request.idle_seconds,
             auto_checkpoint: request.auto_checkpoint,
             forked_from: None,
@@ -127,8 +137,19 @@ pub fn create(
         &detail.policy.files,
         &detail.aliases,
     );
+    let masked = masked.and_then(|mask| {
+        notes.extend(mask.notes);
+        let Some(resolved) = &resolved else {
+            return Ok(Vec::new());
+        };
+        let nobody = Inputs::default();
+        let mut said = Said(progress);
+        let (home, store) = (&host.home, &host.store);
+        let stood = environment::ensure(home, store, &order, resolved, &nobody, &mut said)?;
+        Ok(stood.notes)
+    });
     match masked {
-        Ok(mask) => notes.extend(mask.notes),
+        Ok(of_setup) => notes.extend(of_setup),
         Err(error) => {
             let record = host.store.sandbox(id)?;
             super::remove::remove_held(host, &record, Some(shaping))?;
@@ -153,6 +174,46 @@ fn settle(host: &Host, request: &CreateRequest, base: &Base) -> Result<Settled, 
     let policy = request.policy.settle(&host.home, &whole)?;
     crate::run::check_limits(&policy.limits)?;
     Ok(policy)
+}
+
+/// What the sandbox is to stand on. Whose base it is decides who may share what a setup made of it.
+fn order<'a>(
+    host: &'a Host,
+    policy: &'a Settled,
+    base: &Base,
+    folder: Option<&Path>,
+) -> Result<Order<'a>, Error> {
+    let scope = match (folder, &base.mirror) {
+        (Some(folder), _) => {
+            let opened = crate::workspace::open_folder(&host.home, folder)?;
+            environment::scope_of(opened.path(), opened.fd())?
+        }
+        (None, Some(mirror)) => format!("mirror {mirror}"),
+        (None, None) => format!("base {}", base.id),
+    };
+    Ok(Order {
+        policy: &policy.effective,
+        limits: &policy.limits,
+        program: &host.program,
+        folder: base.workspace(),
+        // A stage has not all files: what a setup made of it is for that stage.
+        scope: match base.stage_of {
+            Some(_) => format!("{scope} stage {}", base.id),
+            None => scope,
+        },
+        inside: PathBuf::from(INSIDE),
+    })
+}
+
+/// What a setup is at, told to who waits for the sandbox.
+struct Said<'p>(&'p mut dyn Progress);
+
+impl Console for Said<'_> {
+    fn output(&mut self, _: Stream, _: &[u8]) {}
+
+    fn step(&mut self, step: &str) {
+        self.0.say(step);
+    }
 }
 
 /// The folder of this host that is copied as it is.

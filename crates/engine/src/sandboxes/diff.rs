@@ -13,6 +13,7 @@ use super::recover::remove_from;
 use super::{Host, seal, settle};
 use crate::base;
 use crate::changes::{self, Bounds, Sources, Started};
+use crate::environment::Standing;
 use crate::error::Error;
 use crate::files::{FileRules, mask};
 use crate::git::{self, Repository};
@@ -318,6 +319,9 @@ fn change_set(
     let mut rules = Rules::of(repository, sources, &files, record.detail.ignored)?;
     if let Some(mask) = mask::workspace_of(&host.home.sandbox(record.id)) {
         rules.mask(&mask)?;
+    }
+    if let Some(setup) = Standing::workspace_of(&host.home, &record.detail.stands_on) {
+        rules.environment(&setup, &base.path.join(WORKSPACE))?;
     }
     if let Some(whole) = base.stage_of {
         let whole = host.home.base(whole).join(WORKSPACE);

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use ringfence_model::image::Digest;
 use ringfence_model::sandbox::{EndReason, SandboxState};
 
 use super::diff::{self, Want};
@@ -17,6 +18,7 @@ use crate::environment;
 use crate::error::Error;
 use crate::fail;
 use crate::ids::{BaseId, LayerId, MirrorId, SandboxId};
+use crate::images::Leftover;
 use crate::lock::FileLock;
 use crate::store::{BaseKind, BaseRecord, SandboxRecord, SourceState, StoreError};
 
@@ -49,6 +51,9 @@ pub enum What {
     RemoveLeaving(PathBuf),
     /// A directory that no row knows.
     RemoveStranger(PathBuf),
+    RemoveImage(Digest),
+    /// A layer, a document or half a blob that no image has.
+    RemoveOfImages(Leftover),
 }
 
 impl What {
@@ -63,6 +68,8 @@ impl What {
             Self::RemoveUnfinished(id) => format!("remove base {id}, which is not whole"),
             Self::RemoveUnknown(id) => format!("remove mirror {id}, which is not known"),
             Self::RemoveMirror(id) => format!("remove mirror {id}"),
+            Self::RemoveImage(digest) => format!("remove image {digest}"),
+            Self::RemoveOfImages(leftover) => format!("remove `{}`", leftover.path.display()),
             Self::RemoveEnvironment(key) => format!("remove environment {key}"),
             Self::RemoveStranger(path) | Self::RemoveLeaving(path) => {
                 format!("remove `{}`", path.display())
@@ -77,6 +84,8 @@ impl What {
             Self::RemoveLayer(id) => id.to_string(),
             Self::RemoveBase(id) | Self::RemoveUnfinished(id) => id.to_string(),
             Self::RemoveMirror(id) | Self::RemoveUnknown(id) => id.to_string(),
+            Self::RemoveImage(digest) => digest.to_string(),
+            Self::RemoveOfImages(leftover) => leftover.path.display().to_string(),
             Self::RemoveEnvironment(key) => key.clone(),
             Self::RemoveStranger(path) | Self::RemoveLeaving(path) => path.display().to_string(),
         }
@@ -91,6 +100,8 @@ impl What {
             Self::RemoveLayer(_) => "remove_layer",
             Self::RemoveBase(_) | Self::RemoveUnfinished(_) => "remove_base",
             Self::RemoveMirror(_) | Self::RemoveUnknown(_) => "remove_mirror",
+            Self::RemoveImage(_) => "remove_image",
+            Self::RemoveOfImages(_) => "remove_part_of_images",
             Self::RemoveEnvironment(_) => "remove_environment",
             Self::RemoveStranger(_) | Self::RemoveLeaving(_) => "remove_directory",
         }
@@ -168,6 +179,7 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
             });
         }
     }
+    images(host, &settings, pressure, &mut actions)?;
     for path in environment::leavings(&host.home, &host.store)? {
         actions.push(Action {
             what: What::RemoveLeaving(path),
@@ -215,6 +227,15 @@ fn perform(host: &Host, what: &What) -> Result<Option<PathBuf>, Error> {
         What::RemoveUnknown(id) => crate::mirror::sweep(&host.home, &host.store, *id)?,
         What::RemoveBase(id) => crate::base::forget(&host.home, &host.store, *id)?,
         What::RemoveMirror(id) => crate::mirror::forget(&host.home, &host.store, *id)?,
+        What::RemoveImage(digest) => {
+            crate::images::remove_unused(&host.home, &host.store, *digest)?;
+            for leftover in crate::images::leftovers(&host.home, &host.store)? {
+                crate::images::remove_leftover(&host.home, &host.store, &leftover)?;
+            }
+        }
+        What::RemoveOfImages(leftover) => {
+            crate::images::remove_leftover(&host.home, &host.store, leftover)?;
+        }
         What::RemoveEnvironment(key) => {
             use crate::environment::EnvironmentError;
             match environment::remove(&host.home, &host.store, key) {
@@ -385,6 +406,34 @@ fn caches(
                 why,
             });
         }
+    }
+    Ok(())
+}
+
+/// Images that nothing stands on, and what no image has.
+fn images(
+    host: &Host,
+    settings: &GcSettings,
+    pressure: Option<u64>,
+    actions: &mut Vec<Action>,
+) -> Result<(), Error> {
+    for image in host.store.images()? {
+        let idle = age(image.used_us);
+        let crowded = pressure.is_some() && idle >= IN_USE_SECONDS;
+        if (past(idle, settings.cache_age_seconds) || crowded)
+            && host.store.image_uses(image.digest)?.is_empty()
+        {
+            actions.push(Action {
+                what: What::RemoveImage(image.digest),
+                why: format!("nothing stands on it, not used for {}", span(idle)),
+            });
+        }
+    }
+    for leftover in crate::images::leftovers(&host.home, &host.store)? {
+        actions.push(Action {
+            why: leftover.why.to_owned(),
+            what: What::RemoveOfImages(leftover),
+        });
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Who takes how much of the disk: each byte counted once, what is shared apart from what is one's
 //! own.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -22,7 +23,7 @@ pub struct Part {
     pub users: usize,
 }
 
-/// All parts: mirrors, bases, layers, sandboxes, bundles.
+/// All parts: mirrors, bases, layers, sandboxes, images, bundles.
 pub fn parts(host: &Host) -> Result<Vec<Part>, Error> {
     let mut seen = Inodes::default();
     let mut parts = Vec::new();
@@ -81,6 +82,25 @@ pub fn parts(host: &Host) -> Result<Vec<Part>, Error> {
             label: sandbox.name.clone().unwrap_or_default(),
             unique: of(&host.home.sandbox(sandbox.id), &mut seen),
             users: 1,
+        });
+    }
+    let mut counted = BTreeSet::new();
+    for image in host.store.images()? {
+        let mut unique = Usage::default();
+        // The first image that has a layer pays for it.
+        for layer in &image.layers {
+            if counted.insert(*layer) {
+                let found = of(&host.home.image_layer(*layer), &mut seen);
+                unique.bytes += found.bytes;
+                unique.inodes += found.inodes;
+            }
+        }
+        parts.push(Part {
+            what: "image",
+            id: image.digest.to_string(),
+            label: image.names.join(", "),
+            unique,
+            users: host.store.image_uses(image.digest)?.len(),
         });
     }
     parts.push(Part {

@@ -178,7 +178,7 @@ const MIGRATIONS: &[&str] = &[
         detail     TEXT    NOT NULL,            -- JSON: an object with the rest
         PRIMARY KEY (run, remote, branch)
     ) STRICT, WITHOUT ROWID;
-  ",
+",
     "
     CREATE TABLE environments (
         key        TEXT    NOT NULL PRIMARY KEY,  -- the hash of all that it was made of
@@ -188,6 +188,37 @@ const MIGRATIONS: &[&str] = &[
         bytes      INTEGER NOT NULL,
         detail     TEXT    NOT NULL               -- JSON: inputs, digests, programs
     ) STRICT;
+",
+    "
+    CREATE TABLE images (
+        digest     TEXT    NOT NULL PRIMARY KEY,
+        layers     TEXT    NOT NULL,         -- JSON: diff ids, the lowest first
+        documents  TEXT    NOT NULL,         -- JSON: digests of what is kept as it came
+        config     TEXT    NOT NULL,         -- JSON: what runs in it are told
+        created_us INTEGER NOT NULL,
+        used_us    INTEGER NOT NULL
+    ) STRICT;
+
+    CREATE TABLE image_names (
+        reference  TEXT    NOT NULL PRIMARY KEY,   -- whole
+        digest     TEXT    NOT NULL REFERENCES images (digest) ON DELETE CASCADE
+    ) STRICT;
+    CREATE INDEX image_names_by_digest ON image_names (digest);
+
+    CREATE TABLE image_layers (
+        diff       TEXT    NOT NULL PRIMARY KEY,
+        list       TEXT    NOT NULL,         -- digest of the list of what is in it
+        entries    INTEGER NOT NULL,
+        bytes      INTEGER NOT NULL,
+        created_us INTEGER NOT NULL
+    ) STRICT;
+
+    CREATE TABLE image_uses (
+        digest     TEXT    NOT NULL REFERENCES images (digest),
+        user       TEXT    NOT NULL,         -- what stands on it, such as `sandbox ID`
+        PRIMARY KEY (digest, user)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX image_uses_by_user ON image_uses (user);
 ",
 ];
 

@@ -156,6 +156,15 @@ pub struct RunFilter {
     pub decided: Option<Decided>,
     /// Only what comes after this one in the list.
     pub after: Option<ListPosition>,
+    pub archived: Archived,
+}
+
+/// Whether runs that are out of the way are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Archived {
+    #[default]
+    Shown,
+    Hidden,
 }
 
 /// A place in the list of runs, newest first.
@@ -182,12 +191,17 @@ pub(super) const BY_NAME: &str = select_runs!("WHERE name = ?1");
 pub(super) const NEWEST: &str = select_runs!("ORDER BY created_us DESC, id DESC LIMIT 1");
 pub(super) const LIST: &str =
     select_runs!("WHERE (created_us, id) < (?1, ?2) ORDER BY created_us DESC, id DESC LIMIT ?3");
+pub(super) const LIST_OPEN: &str = select_runs!(
+    "WHERE json_extract(detail, '$.archived') IS NULL AND (created_us, id) < (?1, ?2)
+     ORDER BY created_us DESC, id DESC LIMIT ?3"
+);
 pub(super) const LIST_STATUS: &str = select_runs!(
     "WHERE status = ?4 AND (created_us, id) < (?1, ?2)
      ORDER BY created_us DESC, id DESC LIMIT ?3"
 );
 pub(super) const LIST_HELD: &str = select_runs!(
     "WHERE bundle IS NOT NULL AND changed_files > 0
+       AND json_extract(detail, '$.archived') IS NULL
        AND NOT EXISTS (SELECT 1 FROM verdicts WHERE verdicts.run = runs.id)
        AND (created_us, id) < (?1, ?2)
      ORDER BY created_us DESC, id DESC LIMIT ?3"
@@ -314,6 +328,7 @@ impl Store {
                 (Some(Decided::Held), _) => (LIST_HELD, None),
                 (Some(Decided::Approved), _) => (LIST_DECIDED, Some(Decision::Approved.as_str())),
                 (Some(Decided::Rejected), _) => (LIST_DECIDED, Some(Decision::Rejected.as_str())),
+                (None, None) if filter.archived == Archived::Hidden => (LIST_OPEN, None),
                 (None, None) => (LIST, None),
                 (None, Some(status)) => (LIST_STATUS, Some(status.as_str())),
             };

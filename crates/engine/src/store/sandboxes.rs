@@ -54,6 +54,9 @@ pub struct SandboxDetail {
     /// Other names of files that are hidden in the folder that it was copied from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<ByteText>,
+    /// What a setup made for it, and caches: directories of the home.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stands_on: Vec<String>,
     pub idle_seconds: Option<u64>,
     pub auto_checkpoint: AutoCheckpoint,
     #[serde(default)]

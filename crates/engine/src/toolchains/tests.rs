@@ -104,11 +104,17 @@ fn each_manager_is_found_and_only_its_programs_are_shown() {
             &[
                 ".rustup/toolchains/stable-x/bin/cargo",
                 ".rustup/settings.toml",
+                ".rustup/update-hashes/x",
                 ".cargo/bin/cargo",
                 ".cargo/credentials.toml",
                 ".cargo/config.toml",
             ][..],
-            &[".rustup/toolchains", ".rustup/settings.toml", ".cargo/bin"][..],
+            &[
+                ".rustup/toolchains",
+                ".rustup/settings.toml",
+                ".rustup/update-hashes",
+                ".cargo/bin",
+            ][..],
             "rustup",
         ),
         (

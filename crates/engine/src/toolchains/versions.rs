@@ -239,7 +239,7 @@ pub(super) fn all(host: &Host<'_>, pins: &[Pinned]) -> Vec<Toolchain> {
 fn one(host: &Host<'_>, kept: &Kept, pins: &[Pinned]) -> Option<Toolchain> {
     let (base, from) = host.base(kept.variables, kept.homes)?;
     let place = Place {
-        all: base.join(kept.below),
+        all: below(&base, kept.below),
         from: &from,
         inner: kept.inner,
         usual: usual(host, &base, &kept.usual),
@@ -294,7 +294,7 @@ fn chosen(
     let (version, why) = pinned
         .or_else(usual)
         .unwrap_or_else(|| (newest, format!("the newest in {}", place.from)));
-    let directory = place.all.join(version).join(place.inner);
+    let directory = below(&place.all.join(version), place.inner);
     let mounts = host.without(&directory, place.never);
     let bin = directory.join("bin");
     if mounts.is_empty() {
@@ -315,6 +315,14 @@ fn chosen(
         set: set.into_iter().collect(),
         notes,
     })
+}
+
+/// A path below another; the same where that is no name.
+fn below(path: &Path, name: &str) -> PathBuf {
+    match name {
+        "" => path.to_owned(),
+        name => path.join(name),
+    }
 }
 
 /// Names of versions: directories, no links, with programs in them.
@@ -413,7 +421,7 @@ fn numbers(name: &str) -> Vec<u64> {
         .collect()
 }
 
-fn newest<'v>(installed: &'v [String], takes: impl Fn(&[u64]) -> bool) -> Option<&'v String> {
+fn newest(installed: &[String], takes: impl Fn(&[u64]) -> bool) -> Option<&String> {
     installed
         .iter()
         .filter(|name| {

@@ -11,16 +11,16 @@ use super::*;
 use crate::lock::RunLock;
 use crate::store::{Decided, Driver, FinishedRun, NewRun, RunFilter, bundle_path};
 
-struct Bench {
-    _directory: tempfile::TempDir,
-    home: Home,
-    store: Store,
-    run: RunId,
+/// A home in which the golden run has just ended.
+pub(crate) struct Bench {
+    pub directory: tempfile::TempDir,
+    pub home: Home,
+    pub store: Store,
+    pub run: RunId,
 }
 
 impl Bench {
-    /// A home in which the golden run has just ended.
-    fn new(status: RunStatus, held: &[Hold]) -> Self {
+    pub(crate) fn new(status: RunStatus, held: &[Hold]) -> Self {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats/golden");
         let directory = tempfile::tempdir().unwrap();
         let home = Home::open(Some(directory.path().join("home"))).unwrap();
@@ -64,18 +64,18 @@ impl Bench {
         };
         store.finish_run(run, &end).unwrap();
         Self {
-            _directory: directory,
+            directory,
             home,
             store,
             run,
         }
     }
 
-    fn row(&self) -> RunRecord {
+    pub(crate) fn row(&self) -> RunRecord {
         self.store.run(self.run).unwrap()
     }
 
-    fn decide(&self, decision: Decision, anyway: Anyway) -> Result<Verdict, Error> {
+    pub(crate) fn decide(&self, decision: Decision, anyway: Anyway) -> Result<Verdict, Error> {
         let deciding = Deciding {
             decision,
             by: person(Some("Ada".to_owned())),

@@ -4,6 +4,7 @@ use ringfence_model::bundle::attestation::Statement;
 use ringfence_model::bundle::{
     FileDigest, LISTED, Manifest, PATCH, SCHEMA, TreeIdentity, change_set_sha256, sha256_hex,
 };
+use ringfence_model::check::{CheckReport, Examined};
 use ringfence_model::journal::{Event, Line, Lines, measured};
 use ringfence_model::{ByteText, strict};
 
@@ -133,10 +134,54 @@ pub(super) fn result(
     if probes != vec![true; result.probes] {
         return Err("the journal tells another proof".to_owned());
     }
-    match met == result.limit_hits {
-        true => Ok(()),
-        false => Err("the journal tells of other limits that were met".to_owned()),
+    if met != result.limit_hits {
+        return Err("the journal tells of other limits that were met".to_owned());
     }
+    match checks(result, manifest, lines) {
+        true => Ok(()),
+        false => Err("the journal tells of other checks".to_owned()),
+    }
+}
+
+/// Whether each check that the policy asks for is reported, as the journal tells it.
+fn checks(result: &RunResult, manifest: &Manifest, lines: &[Line]) -> bool {
+    let effective = manifest.policy.effective.as_ref();
+    let asked = effective.into_iter().flat_map(|own| &own.review.checks);
+    let reported = result.checks.reports.iter().map(|report| &report.command);
+    if !asked.map(|line| &line.text).eq(reported) {
+        return false;
+    }
+    let told: Vec<&Event> = lines
+        .iter()
+        .map(|line| &line.event)
+        .filter(|event| matches!(event, Event::CheckEnded { .. }))
+        .collect();
+    let of_check = |number: usize| {
+        let number = number as u64;
+        let own = move |event: &&&Event| matches!(event, Event::CheckEnded { check, .. } if *check == number);
+        told.iter().filter(own).map(|event| (**event).clone())
+    };
+    let reports = result.checks.reports.iter().enumerate();
+    let listed: usize = result
+        .checks
+        .reports
+        .iter()
+        .map(|own| own.executions.len())
+        .sum();
+    listed == told.len()
+        && reports.clone().all(|(number, report)| {
+            let executions = report.executions.iter();
+            let events = executions.map(|own| crate::checks::ended(number, own.tree, &own.ran));
+            events.eq(of_check(number))
+        })
+        && reports.clone().all(|(_, report)| {
+            let examined = match report.exam {
+                Some(_) => Examined::BothWays,
+                None => Examined::AsPatched,
+            };
+            let judged = CheckReport::judge(&report.command, report.executions.clone(), examined);
+            (judged.verdict, judged.exam) == (report.verdict, report.exam)
+        })
 }
 
 /// The events that a journal of this run has once each.
@@ -154,6 +199,7 @@ fn events(result: &RunResult, manifest: &Manifest) -> [Event; 6] {
             identity: manifest.backend.identity.clone(),
             limits: result.limits.clone(),
             files: manifest.backend.files.clone(),
+            image: manifest.environment.image.clone(),
         },
         Event::Command {
             argv: result.argv.clone(),

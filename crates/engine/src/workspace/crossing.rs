@@ -87,16 +87,11 @@ impl<'a> Rules<'a> {
     }
 
     /// What a setup made never crosses back, whoever changed it later.
-    pub fn environment(&mut self, setup: &Path, sources: &Sources) -> Result<(), Error> {
-        let base = sources
-            .base
-            .try_clone()
-            .map_err(|source| Error::OpenFolder {
-                path: setup.to_owned(),
-                source,
-            })?;
-        let setup = open(setup)?;
-        self.environment = Some(Made { setup, base });
+    pub fn environment(&mut self, setup: &Path, base: &Path) -> Result<(), Error> {
+        self.environment = Some(Made {
+            setup: open(setup)?,
+            base: open(base)?,
+        });
         Ok(())
     }
 

@@ -124,6 +124,7 @@ impl Bench {
 
     pub fn try_run(&self, files: Files, line: &str) -> Result<Ran, Error> {
         let request = RunRequest {
+            attempt: None,
             folder: self.folder(),
             argv: ["bash", "-c", line].map(Into::into).to_vec(),
             name: None,

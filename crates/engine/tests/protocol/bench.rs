@@ -91,6 +91,7 @@ impl Bench {
             root: Root::Host,
             workspace: WorkspaceSpec {
                 lower: vec![path("mask"), path("folder")],
+                below: Vec::new(),
                 layer: state.path().to_owned(),
                 inside: "/workspace".into(),
                 objects: Vec::new(),

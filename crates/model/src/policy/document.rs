@@ -5,6 +5,7 @@
 
 mod environment;
 mod grants;
+mod holding;
 mod problem;
 pub(crate) mod reader;
 
@@ -18,12 +19,15 @@ use super::area::Area;
 use super::export::Export;
 use super::glob::Globs;
 use super::network::{NetworkRule, Origin};
+use super::review::Review;
 use super::{Bound, Bounds, Line, Mount, SecretRule, Variable};
+use crate::check::MAX_CHECKS;
 use crate::gate::Mock;
 use crate::limits::{Limit, QuantityError, parse_duration_seconds, parse_size};
 use reader::{Reader, Value};
 
 pub use environment::EnvironmentText;
+pub use holding::{AutoText, HoldingText};
 pub use problem::{DocumentError, Problem};
 pub use reader::MAX_BYTES;
 
@@ -47,6 +51,8 @@ pub struct Document {
     pub set: BTreeMap<String, Variable>,
     pub limits: Bounds,
     pub environment: EnvironmentText,
+    pub review: Review,
+    pub holding: HoldingText,
 }
 
 /// An item of `network.allow`.
@@ -85,6 +91,7 @@ impl Document {
             "limits",
             "environment",
             "mounts",
+            "review",
         ];
         for (key, value) in reader.keys(table, &keys) {
             match key {
@@ -93,6 +100,7 @@ impl Document {
                 "network" => document.read_network(reader, value),
                 "secrets" => document.read_secrets(reader, value, home),
                 "env" => document.read_env(reader, value),
+                "review" => document.read_review(reader, value),
                 "environment" => document.read_environment(reader, value),
                 "mounts" => document.read_mounts(reader, value),
                 _ => document.read_limits(reader, value),
@@ -145,6 +153,31 @@ impl Document {
                 continue;
             }
             read_variables(reader, value, &mut self.set);
+        }
+    }
+
+    fn read_review<'t>(&mut self, reader: &mut Reader<'t>, value: &Value<'t>) {
+        let Some(table) = reader.table(value) else {
+            return;
+        };
+        let glob = |text: &str| Globs::parse(&[text]).map(|_| ());
+        let keys = [&["checks", "protected", "network"][..], &holding::KEYS].concat();
+        for (key, value) in reader.keys(table, &keys) {
+            match key {
+                key if holding::KEYS.contains(&key) => self.read_holding(reader, key, value),
+                "checks" => {
+                    self.review.checks = reader.lines(value, crate::check::command);
+                    if self.review.checks.len() > MAX_CHECKS {
+                        reader.wrong(value.span(), format!("at most {MAX_CHECKS} checks"));
+                    }
+                }
+                "protected" => self.review.protected = reader.lines(value, glob),
+                _ => {
+                    for item in reader.array(value) {
+                        self.review.network.0.extend(grants::allowed(reader, item));
+                    }
+                }
+            }
         }
     }
 

@@ -202,8 +202,15 @@ pub fn sentence(event: &Event) -> Option<String> {
             format!("asked: {what} on {} ({})", argument(folder), clean(version))
         }
         Event::Enforced {
-            backend, identity, ..
-        } => format!("enforced by {}, {}", clean(backend), clean(identity)),
+            backend,
+            identity,
+            image,
+            ..
+        } => {
+            let on = image.iter().map(|image| format!(", on {}", clean(image)));
+            let on: String = on.collect();
+            format!("enforced by {}, {}{on}", clean(backend), clean(identity))
+        }
         Event::Proof { probes } => proof(probes),
         Event::Command { argv } => format!("command: {}", arguments(argv)),
         Event::Limit { limit, detail } => {
@@ -243,6 +250,34 @@ pub fn sentence(event: &Event) -> Option<String> {
             "sealed: {}, {omitted} left behind",
             count(*changed, "change")
         ),
+        Event::CheckBegan {
+            check,
+            tree,
+            command,
+        } => {
+            let tree = tree.as_str();
+            format!("check {} on {tree} began: {}", check + 1, clean(command))
+        }
+        Event::CheckEnded {
+            check,
+            tree,
+            outcome,
+            code,
+            duration_ms,
+            cached,
+            ..
+        } => {
+            let how = match (outcome, code) {
+                (Outcome::Exited, Some(code)) => format!("exit {code}"),
+                (outcome, _) => outcome.as_str().replace('_', " "),
+            };
+            let known = if *cached { ", known already" } else { "" };
+            let (tree, after) = (tree.as_str(), Seconds(*duration_ms));
+            format!(
+                "check {} on {tree} ended: {how} after {after}{known}",
+                check + 1
+            )
+        }
         Event::ExecutionEnded { reason, processes } => {
             let with = match processes {
                 0 => String::new(),

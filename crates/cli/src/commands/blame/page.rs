@@ -125,6 +125,23 @@ fn file(
     Ok(())
 }
 
+/// Who made one hunk of a change, or a change that has none, in lines of ours.
+pub fn of_hunk(bundle: &Blame, number: usize, hunk: Option<usize>) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut told = BTreeSet::new();
+    let written = match (bundle.change(number), hunk) {
+        (Some((change, Some(writers))), Some(hunk)) => match writers.hunks.get(hunk) {
+            Some(made) => who(bundle, change, made, &mut told, &mut out),
+            None => writeln!(out, "└ who made it is not listed: the list was cut"),
+        },
+        (Some((_, Some(writers))), None) => whole(bundle, writers, &mut told, &mut out),
+        _ => writeln!(out, "└ who wrote it is not listed: the list was cut"),
+    };
+    written.expect("memory takes all that is written to it");
+    let text = String::from_utf8_lossy(&out);
+    text.lines().map(str::to_owned).collect()
+}
+
 fn who(
     bundle: &Blame,
     change: &Change,
@@ -243,7 +260,7 @@ fn command(bundle: &Blame, exec: u64) -> String {
     }
 }
 
-fn letter(change: &Change) -> char {
+pub fn letter(change: &Change) -> char {
     match change.kind {
         ChangeKind::Added => 'A',
         ChangeKind::Modified => 'M',
@@ -252,7 +269,7 @@ fn letter(change: &Change) -> char {
     }
 }
 
-fn path(change: &Change) -> String {
+pub fn path(change: &Change) -> String {
     let path = clean(&change.path.to_text());
     match &change.kind {
         ChangeKind::Renamed { from } => format!("{} → {path}", clean(&from.to_text())),

@@ -7,8 +7,8 @@ use ringfence_engine::toolchains::Chosen;
 
 use crate::text::{clean, shorten};
 
-/// BOUND: how much of a value is shown beside its reason.
-const WIDE: usize = 70;
+/// BOUND: how much of a value is shown; the file has all of it.
+const WIDE: usize = 300;
 
 /// Tells what is proposed and why, what is left out, and what only the user can do.
 ///
@@ -31,11 +31,11 @@ pub fn tell(out: &mut dyn Write, proposal: &Proposal) -> io::Result<()> {
             .iter()
             .map(|said| said.value.as_str())
             .collect();
-        row(
-            "key",
-            &key.join(", "),
-            "when one changes, the setup runs again",
+        let key = format!(
+            "{}; a change in one of these runs the setup again",
+            key.join(", ")
         );
+        row("key", &key, "");
     }
     for (name, said) in &proposed.env {
         row("env", &format!("{name}={}", said.value), &said.why);
@@ -46,11 +46,8 @@ pub fn tell(out: &mut dyn Write, proposal: &Proposal) -> io::Result<()> {
             .iter()
             .map(|said| said.value.as_str())
             .collect();
-        row(
-            "cache",
-            &names.join(", "),
-            "shared read-only, private on write",
-        );
+        let names = format!("{}; shared read-only, private on write", names.join(", "));
+        row("cache", &names, "");
     }
     for area in &proposed.scratch {
         let value = format!("{} in memory, {}", area.inside, area.size);
@@ -59,16 +56,20 @@ pub fn tell(out: &mut dyn Write, proposal: &Proposal) -> io::Result<()> {
     for (key, value, why) in &rows {
         writeln!(out, "  {key:<6} {value}")?;
         if !why.is_empty() {
-            writeln!(out, "  {:<6}   because of {why}", "")?;
+            writeln!(out, "  {:<6} from {why}", "")?;
         }
     }
     programs(out, proposal)?;
     if !proposed.left_out.is_empty() {
         writeln!(out, "\nnot taken over")?;
-        for left in &proposed.left_out {
+        for (at, left) in proposed.left_out.iter().enumerate() {
             let line = format!("{}  {}", left.place, left.what);
             writeln!(out, "  {}", shorten(&line, 100))?;
-            writeln!(out, "      {}", clean(&left.instead))?;
+            // Said once for those that it is the same for.
+            let next = proposed.left_out.get(at + 1);
+            if next.is_none_or(|next| next.instead != left.instead) {
+                writeln!(out, "      {}", clean(&left.instead))?;
+            }
         }
     }
     grants(out, proposal)?;
@@ -93,7 +94,17 @@ fn programs(out: &mut dyn Write, proposal: &Proposal) -> io::Result<()> {
     writeln!(out, "\nprograms, without an image")?;
     for choice in &proposal.choices {
         let from = match choice.from {
-            Chosen::System => "of the system; it works as it is".to_owned(),
+            Chosen::System => {
+                let mut needs = proposal.proposed.needs.iter();
+                let need = needs.find(|need| need.program == choice.program);
+                match need.and_then(|need| need.version.as_ref()) {
+                    None => "of the system".to_owned(),
+                    Some(pin) => format!(
+                        "of the system; {} wants {}, which was not compared",
+                        pin.why, pin.value
+                    ),
+                }
+            }
             Chosen::Toolchain(at) => {
                 let toolchain = &proposal.toolchains[at];
                 format!("{}: {}", toolchain.title(), toolchain.why)

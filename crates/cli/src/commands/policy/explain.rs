@@ -242,6 +242,18 @@ fn tell_whole(out: &mut dyn Write, found: &Found) -> io::Result<()> {
             .map_or("none".to_owned(), |most| quantity(*limit, most));
         say(&key, &most, &bound.from.to_string())?;
     }
+    let review = &policy.review;
+    for (key, lines) in [
+        ("review.checks", &review.checks),
+        ("review.protected", &review.protected),
+    ] {
+        for line in lines {
+            say(key, &line.text, &line.from.to_string())?;
+        }
+    }
+    for rule in &review.network.0 {
+        say("review.network", &rule.to_string(), &rule.from.to_string())?;
+    }
     for refused in &found.refused {
         writeln!(out, "# {}", clean(refused))?;
     }

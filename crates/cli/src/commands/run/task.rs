@@ -11,6 +11,7 @@ use ringfence_engine::home::Home;
 use ringfence_engine::policy;
 use ringfence_engine::workspace::Folder;
 use ringfence_model::ByteText;
+use ringfence_model::policy::network::Origin;
 use ringfence_model::policy::{Bounds, Effective, Line};
 use ringfence_model::task::Task;
 use rustix::fs::MemfdFlags;
@@ -29,10 +30,6 @@ impl Tasked {
     pub fn open(file: &Path, typed: &[ByteText]) -> Result<Self, Error> {
         let task = campaign::open_task(file)?;
         let (words, prompt) = campaign::agent(&task, typed)?;
-        let unrun = task.checks.baseline.len() + task.checks.last.len();
-        if unrun > 0 {
-            eprintln!("note: the checks of a task are not run by this command");
-        }
         if task.rounds.iterations > 1 || task.rounds.attempts > 1 {
             eprintln!("note: this command starts the agent once");
         }
@@ -71,6 +68,25 @@ impl Tasked {
 
     pub fn bounds(&self) -> Bounds {
         campaign::bounds(&self.task.limits, &self.file)
+    }
+
+    /// Its checks: each runs before and after.
+    pub fn checks(&self) -> Vec<Line> {
+        let from = Origin {
+            file: self.file.display().to_string(),
+            line: 0,
+        };
+        let texts = self
+            .task
+            .checks
+            .baseline
+            .iter()
+            .chain(&self.task.checks.last);
+        let line = |text: &String| Line {
+            text: text.clone(),
+            from: from.clone(),
+        };
+        texts.map(line).collect()
     }
 
     /// Whether it is one for this folder, and what is hidden from it there.

@@ -100,6 +100,11 @@ fn grant<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<Grant> {
     rule(reader, Effect::Allow, value).map(Grant::Rule)
 }
 
+/// A rule that allows, written out.
+pub(super) fn allowed<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<NetworkRule> {
+    rule(reader, Effect::Allow, value)
+}
+
 fn denial<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<NetworkRule> {
     let rule = rule(reader, Effect::Deny, value)?;
     if rule.budget != Budget::default() || !rule.addresses.is_empty() {
@@ -219,7 +224,7 @@ fn secret<'t>(
         match key {
             "from" => {
                 let text = reader.string(value)?;
-                source = Some(reader.keep(value.span(), secret_source(text, home))?);
+                source = Some(reader.keep(value.span(), SecretSource::parse(text, home))?);
                 rule.from = reader.origin(&value.span());
             }
             "hosts" => {
@@ -257,15 +262,18 @@ fn secret<'t>(
     Some(rule)
 }
 
-fn secret_source(text: &str, home: Option<&Path>) -> Result<SecretSource, String> {
-    let meant = "`env:NAME`, `file:PATH` or `command:LINE` is meant".to_owned();
-    match text.split_once(':') {
-        Some(("env", name)) => variable_name(name).map(|()| SecretSource::Env(name.to_owned())),
-        Some(("file", path)) => Ok(SecretSource::File(host_path(path, home)?)),
-        Some(("command", line)) if !line.trim().is_empty() => {
-            Ok(SecretSource::Command(line.to_owned()))
+impl SecretSource {
+    /// Reads `env:NAME`, `file:PATH` or `command:LINE`. `home` is what `~/` is.
+    pub fn parse(text: &str, home: Option<&Path>) -> Result<Self, String> {
+        let meant = "`env:NAME`, `file:PATH` or `command:LINE` is meant".to_owned();
+        match text.split_once(':') {
+            Some(("env", name)) => variable_name(name).map(|()| Self::Env(name.to_owned())),
+            Some(("file", path)) => Ok(Self::File(host_path(path, home)?)),
+            Some(("command", line)) if !line.trim().is_empty() => {
+                Ok(Self::Command(line.to_owned()))
+            }
+            _ => Err(meant),
         }
-        _ => Err(meant),
     }
 }
 

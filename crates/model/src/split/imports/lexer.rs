@@ -66,8 +66,8 @@ impl Lexer<'_> {
                 self.tokens.push(Token::Newline);
                 self.at += 1;
             }
-            b'#' if self.dialect == Dialect::Python => self.to_line_end(),
-            b'/' if slashes && rest.starts_with(b"//") => self.to_line_end(),
+            b'#' if self.dialect == Dialect::Python => self.skip_line(),
+            b'/' if slashes && rest.starts_with(b"//") => self.skip_line(),
             b'/' if slashes && rest.starts_with(b"/*") => self.block_comment(),
             b'/' if self.dialect == Dialect::Script && self.regex_may_follow() => self.regex(),
             b'\\' if rest.starts_with(b"\\\n") => self.at += 2,
@@ -88,7 +88,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn to_line_end(&mut self) {
+    fn skip_line(&mut self) {
         let end = self.rest().iter().position(|byte| *byte == b'\n');
         self.at = end.map_or(self.bytes.len(), |end| self.at + end);
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Host, Pinned, Shown, Toolchain, programs};
 
-pub(super) fn whole(host: &Host<'_>, pins: &[Pinned]) -> Vec<Toolchain> {
+pub(super) fn all(host: &Host<'_>, pins: &[Pinned]) -> Vec<Toolchain> {
     let mut found: Vec<Toolchain> = rustup(host, pins).into_iter().collect();
     found.extend(uv(host));
     for (manager, variables, homes, below) in [
@@ -55,7 +55,10 @@ fn rustup(host: &Host<'_>, pins: &[Pinned]) -> Option<Toolchain> {
     let (base, from) = host.base(&["RUSTUP_HOME"], &[".rustup"])?;
     let toolchains = base.join("toolchains");
     let mut mounts: Vec<Shown> = host.shown(&toolchains).into_iter().collect();
-    mounts.extend(host.shown(&base.join("settings.toml")));
+    // The proxies read the first, and want to make the second where it is not there.
+    for name in ["settings.toml", "update-hashes"] {
+        mounts.extend(host.shown(&base.join(name)));
+    }
     let proxies = host
         .base(&["CARGO_HOME"], &[".cargo"])
         .map(|(cargo, _)| cargo.join("bin"))
@@ -69,7 +72,9 @@ fn rustup(host: &Host<'_>, pins: &[Pinned]) -> Option<Toolchain> {
     let mut brought: Vec<String> = path.iter().flat_map(|bin| programs(bin)).collect();
     brought.extend(["cargo", "rustc"].map(str::to_owned));
     for link in links(&toolchains) {
-        notes.push(format!("`{link}` is a link and leads nowhere inside"));
+        notes.push(format!(
+            "`{link}` is a link to elsewhere, which is not there inside"
+        ));
     }
     if let Some(pin) = pins.iter().find(|pin| pin.program == "cargo")
         && !has(&toolchains, &pin.version)
@@ -100,11 +105,16 @@ fn has(toolchains: &Path, version: &str) -> bool {
     })
 }
 
+/// Links that lead out of their directory, such as those of `rustup toolchain link`.
 fn links(directory: &Path) -> Vec<String> {
-    let links = entries(directory)
-        .into_iter()
-        .filter(|(_, kind)| kind.is_symlink());
-    links.map(|(name, _)| name).collect()
+    let real = directory.canonicalize().unwrap_or_default();
+    let leads_out = |name: &String| {
+        let target = directory.join(name).canonicalize();
+        !target.is_ok_and(|target| target.starts_with(&real))
+    };
+    let links = entries(directory).into_iter();
+    let links = links.filter(|(_, kind)| kind.is_symlink());
+    links.map(|(name, _)| name).filter(leads_out).collect()
 }
 
 fn entries(directory: &Path) -> Vec<(String, std::fs::FileType)> {

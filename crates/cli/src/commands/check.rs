@@ -1,0 +1,73 @@
+//! `ringfence check`.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use ringfence_engine::attend::{Console, Inputs};
+use ringfence_engine::checks::{Fresh, check_again};
+use ringfence_engine::client::Stream;
+use ringfence_jail::signals::Signals;
+
+use super::open;
+use super::run::How;
+use super::run::checks::{CHECKS_FAILED, tell};
+use crate::text::clean_json;
+
+/// Check what a run left, in fresh sandboxes, now
+///
+/// Each check runs on the folder as it was and on the folder with the patch. The folder must be what
+/// it was when the run began. What comes of it is recorded beside the bundle, which does not change.
+///
+/// The exit code is 0 if all checks hold and 5 if one does not.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Id, its beginning, name, or `last`
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// Do all of it now, whatever is known of the same files
+    #[arg(long)]
+    again: bool,
+    #[command(flatten)]
+    how: How,
+    /// Print what came of it as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let signals = Signals::hold()?;
+        let (home, store) = open()?;
+        let run = store.find(&self.run)?;
+        let mut request = self.how.request(&home, &run.folder)?;
+        for note in std::mem::take(&mut request.notes) {
+            anstream::eprintln!("note: {}", crate::text::clean(&note));
+        }
+        let fresh = match self.again {
+            true => Fresh::Again,
+            false => Fresh::Kept,
+        };
+        let inputs = Inputs {
+            stdin: None,
+            signals: Some(&signals),
+        };
+        let checks = check_again(&home, &store, &run, &request, fresh, &inputs, &mut Still)?;
+        if self.json {
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "{}", clean_json(&serde_json::to_string(&checks)?))?;
+        } else {
+            tell(&checks, " ");
+        }
+        Ok(match checks.hold() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(CHECKS_FAILED),
+        })
+    }
+}
+
+struct Still;
+
+impl Console for Still {
+    fn output(&mut self, _: Stream, _: &[u8]) {}
+}

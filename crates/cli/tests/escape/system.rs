@@ -1,0 +1,124 @@
+//! An image with the programs of this machine: the second kind of root that attacks run on.
+//!
+//! It is not unpacked: each fixture imports an image of one file, whose layer is then replaced by a
+//! tree of hard links to what the machine has.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::support::{Fixture, LOOK_SECONDS, Mode, Sandboxed, is_root, run_quietly};
+
+/// What of the machine the cases use.
+const PARTS: &[&str] = &[
+    "usr/bin",
+    "usr/sbin",
+    "usr/lib64",
+    "usr/libexec",
+    "usr/include",
+    "usr/lib/gcc",
+    "usr/lib/git-core",
+    "usr/lib/python3",
+    "usr/share/git-core",
+    "usr/share/perl5",
+    "etc/alternatives",
+    "etc/ld.so.cache",
+];
+
+/// The tree and a file to import; `None` where there can be none, which is said once.
+pub struct System {
+    tree: PathBuf,
+    file: PathBuf,
+}
+
+impl System {
+    pub fn make(env: &Sandboxed) -> Option<Self> {
+        static SAID: OnceLock<()> = OnceLock::new();
+        let made = match is_root() {
+            true => Self::link(env),
+            false => Err(anyhow::anyhow!(
+                "hard links to the machine's files need root"
+            )),
+        };
+        match made {
+            Ok(system) => Some(system),
+            Err(why) => {
+                SAID.get_or_init(|| println!("SKIPPED attacks on an image: {why:#}"));
+                None
+            }
+        }
+    }
+
+    fn link(env: &Sandboxed) -> Result<Self> {
+        let tree = env.path("system");
+        fs::create_dir(&tree)?;
+        let mut parts: Vec<PathBuf> = PARTS.iter().map(PathBuf::from).collect();
+        for entry in fs::read_dir("/usr/lib")? {
+            let entry = entry?;
+            let name = entry.file_name().into_string().unwrap_or_default();
+            let is_wanted = name.ends_with("-linux-gnu") || name.starts_with("python3.");
+            if is_wanted || !entry.file_type()?.is_dir() {
+                parts.push(Path::new("usr/lib").join(name));
+            }
+        }
+        for part in parts {
+            let from = Path::new("/").join(&part);
+            if fs::symlink_metadata(&from).is_err() {
+                continue;
+            }
+            let to = tree.join(&part);
+            fs::create_dir_all(to.parent().context("every part has a parent")?)?;
+            if !to.exists() {
+                run_quietly(Command::new("cp").arg("-al").arg(&from).arg(&to))?;
+            }
+        }
+        for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
+            if let Ok(target) = fs::read_link(Path::new("/").join(name)) {
+                symlink(target, tree.join(name))?;
+            }
+        }
+        ensure!(
+            tree.join("bin/sh").exists(),
+            "this machine has no merged /usr"
+        );
+        let (one, file) = (env.path("one"), env.path("one.tar"));
+        fs::create_dir(&one)?;
+        fs::write(one.join("marker"), "one\n")?;
+        run_quietly(
+            Command::new("tar")
+                .arg("-C")
+                .arg(&one)
+                .arg("-cf")
+                .arg(&file)
+                .arg("."),
+        )?;
+        Ok(Self { tree, file })
+    }
+
+    /// A fixture whose runs are on the image, without an option: its own policy says so.
+    pub fn fixture(&self, env: &Sandboxed, name: &str, mode: Mode) -> Result<Fixture> {
+        let fixture = env.fixture(&format!("{name}-on-image"), mode)?;
+        let file = self.file.to_string_lossy();
+        let words = ["image", "import", &file, "--name", "system:1"];
+        let imported = env.ringfence(&fixture, LOOK_SECONDS, &words)?;
+        ensure!(imported.status.success(), "{}", imported.tail());
+        let layers = fixture.state.join("images/layers");
+        let mut swapped = 0;
+        for entry in fs::read_dir(&layers)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                run_quietly(Command::new("rm").arg("-rf").arg(&path))?;
+                symlink(&self.tree, &path)?;
+                swapped += 1;
+            }
+        }
+        ensure!(swapped == 1, "an image of one file has {swapped} layers");
+        let policy = "[environment]\nimage = \"system:1\"\n";
+        fs::write(fixture.state.join("policy.toml"), policy)?;
+        Ok(fixture)
+    }
+}

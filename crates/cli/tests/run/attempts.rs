@@ -1,0 +1,120 @@
+//! Several attempts at one task, and which of them is kept.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::support::{Fixture, Sandboxed, in_each_mode};
+
+fn value_is(env: &Sandboxed, fixture: &Fixture, value: &str) -> Result<()> {
+    env.put(fixture, "value", value)?;
+    env.git(fixture, &fixture.folder, &["add", "value"])?;
+    env.git(fixture, &fixture.folder, &["commit", "-qm", "value"])?;
+    Ok(())
+}
+
+fn compared(env: &Sandboxed, fixture: &Fixture, words: &[&str]) -> Result<Value> {
+    let output = env.call(fixture).finish(words)?;
+    output.json.clone().with_context(|| output.tail())
+}
+
+#[test]
+fn attempts_begin_alike_and_are_told_apart_by_what_they_did() -> Result<()> {
+    in_each_mode("attempts", |env, fixture| {
+        value_is(env, fixture, "1\n")?;
+        for parallel in ["1", "2"] {
+            let words = [
+                "run",
+                "--json",
+                "--attempts",
+                "3",
+                "--parallel",
+                parallel,
+                "--check",
+                "grep -q 2 value",
+                "--",
+                "sh",
+                "-c",
+                "grep -q 1 value || exit 9; echo 2 > value",
+            ];
+            let output = env.call(fixture).finish(&words)?;
+            ensure!(output.status.success(), "{}", output.tail());
+            let compared = output.json.clone().with_context(|| output.tail())?;
+            let attempts = compared["attempts"].as_array().context("no attempts")?;
+            ensure!(
+                attempts.len() == 3 && compared["sound"] == true,
+                "{compared}"
+            );
+            let best = &attempts[0]["run"];
+            for other in &attempts[1..] {
+                ensure!(other["same_as"] == *best, "{compared}");
+            }
+            ensure!(
+                attempts.iter().all(|own| own["checks_held"] == 1),
+                "{compared}"
+            );
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn r48_the_best_attempt_is_kept_and_the_others_are_out_of_the_way() -> Result<()> {
+    in_each_mode("compare", |env, fixture| {
+        value_is(env, fixture, "1\n")?;
+        let check = ["--check", "grep -q 2 value"];
+        let run = |shell: &str| -> Result<String> {
+            let result = env.run_with(fixture, &check, shell)?;
+            Ok(result["run"].as_str().context("no run")?.to_owned())
+        };
+        let large = run("echo 2 > value; seq 100 > filler")?;
+        let wrong = run("echo 3 > value")?;
+        let small = run("echo 2 > value")?;
+        let nothing = run("true")?;
+        let words = ["compare", "--json", &large, &wrong, &nothing, &small];
+        let found = compared(env, fixture, &words)?;
+        let order: Vec<&Value> = found["attempts"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|own| &own["run"])
+            .collect();
+        ensure!(
+            order == [&json!(small), &json!(large), &json!(wrong), &json!(nothing)],
+            "{found}"
+        );
+        let why = found["why"].as_str().unwrap_or_default();
+        ensure!(why.contains("changed lines against"), "{why}");
+        ensure!(found["differs"].to_string().contains("filler"), "{found}");
+        let shown = env.look(fixture, &["compare", "--hunks", &wrong, &small])?;
+        ensure!(
+            shown.contains("1 of 1") && shown.contains("│ +3"),
+            "{shown}"
+        );
+        // Nothing is kept where nothing holds.
+        let none = env
+            .call(fixture)
+            .finish(&["compare", "--keep", &wrong, &nothing])?;
+        ensure!(none.status.code() == Some(3), "{}", none.tail());
+        env.look(fixture, &["compare", "--keep", &large, &wrong, &small])?;
+        let listed = env.look(fixture, &["list"])?;
+        ensure!(
+            listed.contains(&small) && listed.contains(&nothing),
+            "{listed}"
+        );
+        ensure!(
+            !listed.contains(&large) && !listed.contains(&wrong),
+            "{listed}"
+        );
+        let all = env.look(fixture, &["list", "--all"])?;
+        ensure!(all.contains(&large) && all.contains(&wrong), "{all}");
+        // Bundles stay, and another choice is possible.
+        env.look(fixture, &["verify", &large])?;
+        env.look(fixture, &["compare", "--keep", &large, &wrong])?;
+        let listed = env.look(fixture, &["list"])?;
+        ensure!(
+            listed.contains(&large) && !listed.contains(&wrong),
+            "{listed}"
+        );
+        Ok(())
+    })
+}

@@ -1,0 +1,138 @@
+//! The image that a sandbox stands on: found or pulled, and held while it is used.
+
+use std::sync::Arc;
+
+use ringfence_jail::plan::{ImageRoot, Root};
+use ringfence_model::ByteText;
+use ringfence_model::limits::HumanBytes;
+use ringfence_model::policy::Effective;
+
+use crate::attend::Console;
+use crate::error::Error;
+use crate::home::Home;
+use crate::images::{self, Event, Hold, Image, ImageError, LayerSize, Progress, PullOptions};
+use crate::store::Store;
+
+/// An image that nobody removes meanwhile.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    pub image: Image,
+    _hold: Arc<Hold>,
+}
+
+/// The image that a policy names, pulled where it is not here. `None`: the host's own system.
+pub fn find(
+    home: &Home,
+    store: &Store,
+    policy: &Effective,
+    console: &mut dyn Console,
+) -> Result<Option<Ground>, Error> {
+    match policy.environment.image() {
+        None => Ok(None),
+        Some(reference) => of_reference(home, store, reference, console).map(Some),
+    }
+}
+
+fn of_reference(
+    home: &Home,
+    store: &Store,
+    reference: &str,
+    console: &mut dyn Console,
+) -> Result<Ground, Error> {
+    let image = match images::find(home, store, reference) {
+        Err(ImageError::NotHere { .. }) => {
+            let mut told = Told::new(console);
+            images::pull(home, store, reference, PullOptions::default(), &mut told)?
+        }
+        found => found?,
+    };
+    Ok(hold(home, store, image)?)
+}
+
+/// One that must be here, by its digest.
+pub fn of_digest(home: &Home, store: &Store, digest: &str) -> Result<Ground, Error> {
+    Ok(hold(home, store, images::find(home, store, digest)?)?)
+}
+
+fn hold(home: &Home, store: &Store, image: Image) -> Result<Ground, ImageError> {
+    let hold = images::hold(home, store, &image)?;
+    Ok(Ground {
+        image,
+        _hold: Arc::new(hold),
+    })
+}
+
+impl Ground {
+    /// As the root of a sandbox.
+    pub fn root(&self) -> Root {
+        Root::Image(ImageRoot {
+            lower: self.image.layers.clone(),
+            setup: None,
+            writable: None,
+        })
+    }
+
+    /// Variables of the image, which count less than any other.
+    ///
+    /// HOSTILE: they are its maker's. Who the agent is and what we tell it is not for an image to
+    /// say.
+    pub fn variables(&self) -> Vec<(ByteText, ByteText)> {
+        const OURS: [&[u8]; 3] = [b"HOME", b"USER", b"LOGNAME"];
+        let env = self.image.config.env.iter();
+        let theirs = env.filter(|(name, _)| {
+            !OURS.contains(&name.as_bytes()) && !name.as_bytes().starts_with(b"RINGFENCE")
+        });
+        theirs.cloned().collect()
+    }
+}
+
+/// Tells how far a pull is, as a step of the run.
+struct Told<'a> {
+    console: &'a mut dyn Console,
+    layers: Vec<LayerSize>,
+    got: Vec<u64>,
+}
+
+impl<'a> Told<'a> {
+    fn new(console: &'a mut dyn Console) -> Self {
+        console.step("image");
+        Self {
+            console,
+            layers: Vec::new(),
+            got: Vec::new(),
+        }
+    }
+
+    fn tell(&mut self) {
+        let missing = self.layers.iter().filter(|layer| !layer.here);
+        let all: u64 = missing.map(|layer| layer.bytes).sum();
+        let got: u64 = self.got.iter().sum();
+        let (got, all) = (HumanBytes(got.min(all)), HumanBytes(all));
+        self.console.step(&format!("image: {got} of {all}"));
+    }
+}
+
+impl Progress for Told<'_> {
+    fn happened(&mut self, event: Event) {
+        match event {
+            Event::Found { layers, .. } => {
+                self.got = vec![0; layers.len()];
+                self.layers = layers;
+                self.tell();
+            }
+            Event::Downloaded { layer, bytes } => {
+                if let Some(got) = self.got.get_mut(layer) {
+                    *got = bytes;
+                }
+                self.tell();
+            }
+            Event::Waiting => self.console.step("image: another process is at it"),
+            Event::Retrying { why, seconds } => {
+                self.console
+                    .step(&format!("image: {why}; again in {seconds} s"));
+            }
+            Event::Unpacking { .. } => self.console.step("image: unpacking"),
+            Event::Unpacked { .. } | Event::Noted(_) => {}
+        }
+    }
+}

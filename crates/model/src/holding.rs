@@ -1,0 +1,510 @@
+//! Why a patch is held, and when a rule of the host may approve it without a person.
+//!
+//! INVARIANT: a rule approves only what each of its conditions allows, never a patch with a serious
+//! flag, never on evidence that is incomplete, and never where checks are wanted and there are none.
+//! What is not known counts against it.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ByteText;
+use crate::flag::{Flag, FlagKind, Severity};
+use crate::outcome::RunStatus;
+use crate::policy::glob::Globs;
+use crate::policy::network::Origin;
+use crate::policy::{Bound, Line};
+use crate::verdict::{Hold, HoldKind};
+
+/// BOUND: flags that are named; all are in the result.
+const NAMED: usize = 3;
+
+/// `[review]`, as far as it is about holding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// Absent: the usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<Bound>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Bound>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Bound>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_approve: Option<AutoApprove>,
+}
+
+impl Holding {
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Bounds where a policy says none.
+#[derive(Clone, Copy, Debug)]
+pub struct Usual {
+    pub lines: u64,
+    pub files: u64,
+    pub bytes: u64,
+}
+
+/// BOUND: what a person reads with attention in one go: some hundreds of lines.
+pub const USUAL: Usual = Usual {
+    lines: 1000,
+    files: 100,
+    bytes: 1 << 20,
+};
+
+/// When a patch needs no person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AutoApprove {
+    pub checks: ChecksWanted,
+    pub max_lines: u64,
+    pub max_files: u64,
+    pub flags: Tolerated,
+    /// Patterns of paths that may change. `None`: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<Vec<Line>>,
+    pub from: Origin,
+}
+
+/// Which checks must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChecksWanted {
+    /// There is one at least, and each holds.
+    All,
+    /// None need be there; one that does not hold counts all the same.
+    None,
+}
+
+/// Which flags do not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tolerated {
+    None,
+    /// Those that are only good to know.
+    Low,
+}
+
+impl fmt::Display for AutoApprove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let checks = match self.checks {
+            ChecksWanted::All => "all",
+            ChecksWanted::None => "none",
+        };
+        let flags = match self.flags {
+            Tolerated::None => "none",
+            Tolerated::Low => "low",
+        };
+        write!(
+            f,
+            "auto_approve = {{ checks = \"{checks}\", max_lines = {}, max_files = {}, flags = \"{flags}\"",
+            self.max_lines, self.max_files
+        )?;
+        if let Some(paths) = &self.paths {
+            let paths: Vec<String> = paths
+                .iter()
+                .map(|path| format!("{:?}", path.text))
+                .collect();
+            write!(f, ", paths = [{}]", paths.join(", "))?;
+        }
+        write!(f, " }} ({})", self.from)
+    }
+}
+
+/// What is known of a run that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'a> {
+    pub status: RunStatus,
+    pub lines: u64,
+    pub bytes: u64,
+    /// Each changed path.
+    pub paths: &'a [ByteText],
+    pub flags: &'a [Flag],
+    pub checks: ChecksSeen,
+    /// Every change is explained by a write that was observed.
+    pub evidence_complete: bool,
+}
+
+/// What came of the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksSeen {
+    Absent,
+    Hold,
+    Fail,
+}
+
+/// Why a run is held, the gravest first. There is always a reason.
+pub fn holds(holding: &Holding, ended: &Ended<'_>) -> Vec<Hold> {
+    let mut holds = Vec::new();
+    let mut add = |kind, detail: String| holds.push(Hold { kind, detail });
+    let risky: Vec<&Flag> = ended.flags.iter().filter(|flag| is_risky(flag)).collect();
+    if !risky.is_empty() {
+        let named = risky.iter().take(NAMED);
+        let named = named.map(|flag| format!("{} ({})", flag.kind.as_str(), flag.message));
+        let mut named: Vec<String> = named.collect();
+        if risky.len() > NAMED {
+            named.push(format!("and {} more", risky.len() - NAMED));
+        }
+        add(HoldKind::Risky, named.join(", "));
+    }
+    let files = ended.paths.len() as u64;
+    let sizes = [
+        ("lines", ended.lines, &holding.lines, USUAL.lines),
+        ("files", files, &holding.files, USUAL.files),
+        ("bytes", ended.bytes, &holding.bytes, USUAL.bytes),
+    ];
+    for (what, has, bound, usual) in sizes {
+        let most = bound.as_ref().map_or(Some(usual), |bound| bound.most);
+        if let Some(most) = most.filter(|most| has > *most) {
+            add(HoldKind::TooLarge, format!("{has} {what}, at most {most}"));
+        }
+    }
+    match ended.status {
+        RunStatus::Done => {}
+        RunStatus::BaseMoved => {
+            let detail = "the folder changed during the run, and some changes are left out";
+            add(HoldKind::BaseMoved, detail.to_owned());
+        }
+        _ => add(
+            HoldKind::Failed,
+            "the command failed, or met a bound".to_owned(),
+        ),
+    }
+    if ended.checks == ChecksSeen::Fail {
+        add(HoldKind::Checks, "not all checks hold".to_owned());
+    }
+    if holds.is_empty() {
+        let detail = match &holding.auto_approve {
+            None => String::new(),
+            Some(rule) => approve(rule, ended).err().unwrap_or_default(),
+        };
+        let kind = HoldKind::NotReviewed;
+        holds.push(Hold { kind, detail });
+    }
+    holds
+}
+
+/// Flags of things that harm whoever takes the patch, even where they are only a warning.
+fn is_risky(flag: &Flag) -> bool {
+    let kinds = [
+        FlagKind::RunsOnReview,
+        FlagKind::LinkLeavesTree,
+        FlagKind::ChecksWeakened,
+        FlagKind::SecretAdded,
+        FlagKind::CanaryAdded,
+        FlagKind::HiddenText,
+        FlagKind::MadeExecutable,
+    ];
+    flag.severity == Severity::Serious
+        || (flag.severity == Severity::Warning && kinds.contains(&flag.kind))
+}
+
+/// Whether the host's rule approves; else why not. Gives the rule's own words.
+pub fn auto_approve(holding: &Holding, ended: &Ended<'_>) -> Option<String> {
+    let rule = holding.auto_approve.as_ref()?;
+    let held = holds(holding, ended);
+    let only_unread = held.iter().all(|hold| hold.kind == HoldKind::NotReviewed);
+    (only_unread && approve(rule, ended).is_ok()).then(|| rule.to_string())
+}
+
+fn approve(rule: &AutoApprove, ended: &Ended<'_>) -> Result<(), String> {
+    let no = |why: String| Err(format!("the rule of {} does not apply: {why}", rule.from));
+    let worst = ended.flags.iter().map(|flag| flag.severity).max();
+    match (worst, rule.flags) {
+        (None, _) | (Some(Severity::Info), Tolerated::Low) => {}
+        (Some(worst), _) => return no(format!("there are flags, the worst is {}", worst.as_str())),
+    }
+    if !ended.evidence_complete {
+        return no("the evidence is incomplete".to_owned());
+    }
+    if ended.status != RunStatus::Done {
+        return no("the run did not succeed".to_owned());
+    }
+    match (rule.checks, ended.checks) {
+        (_, ChecksSeen::Fail) => return no("not all checks hold".to_owned()),
+        (ChecksWanted::All, ChecksSeen::Absent) => return no("there were no checks".to_owned()),
+        _ => {}
+    }
+    let files = ended.paths.len() as u64;
+    if ended.lines > rule.max_lines || files > rule.max_files {
+        let (lines, most) = (ended.lines, rule.max_lines);
+        let at_most = rule.max_files;
+        return no(format!(
+            "{lines} lines, at most {most}; {files} files, at most {at_most}"
+        ));
+    }
+    if let Some(paths) = &rule.paths {
+        let patterns: Vec<&str> = paths.iter().map(|line| line.text.as_str()).collect();
+        let Ok(globs) = Globs::parse(&patterns) else {
+            return no("its paths cannot be read".to_owned());
+        };
+        let outside =
+            |path: &&ByteText| !globs.matches(Path::new(OsStr::from_bytes(path.as_bytes())));
+        if let Some(path) = ended.paths.iter().find(outside) {
+            return no(format!("`{path}` is not among its paths"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flag(kind: FlagKind, severity: Severity) -> Flag {
+        Flag {
+            kind,
+            severity,
+            message: "a message".to_owned(),
+            evidence: Vec::new(),
+            more: 0,
+        }
+    }
+
+    fn ended<'a>(paths: &'a [ByteText], flags: &'a [Flag]) -> Ended<'a> {
+        Ended {
+            status: RunStatus::Done,
+            lines: 10,
+            bytes: 500,
+            paths,
+            flags,
+            checks: ChecksSeen::Hold,
+            evidence_complete: true,
+        }
+    }
+
+    fn rule() -> Holding {
+        Holding {
+            auto_approve: Some(AutoApprove {
+                checks: ChecksWanted::All,
+                max_lines: 50,
+                max_files: 20,
+                flags: Tolerated::None,
+                paths: None,
+                from: Origin::default(),
+            }),
+            ..Holding::default()
+        }
+    }
+
+    #[test]
+    fn a_rule_approves_only_what_each_condition_allows() {
+        let paths: Vec<ByteText> = vec!["src/a.rs".into()];
+        let serious = [flag(FlagKind::TestsDeleted, Severity::Serious)];
+        let info = [flag(FlagKind::NewProgram, Severity::Info)];
+        let good = ended(&paths, &[]);
+        assert!(
+            auto_approve(&rule(), &good)
+                .unwrap()
+                .contains("max_lines = 50")
+        );
+        assert_eq!(auto_approve(&Holding::default(), &good), None);
+        for (what, bad) in [
+            (
+                "a flag",
+                Ended {
+                    flags: &info,
+                    ..good
+                },
+            ),
+            (
+                "a serious flag",
+                Ended {
+                    flags: &serious,
+                    ..good
+                },
+            ),
+            (
+                "no checks",
+                Ended {
+                    checks: ChecksSeen::Absent,
+                    ..good
+                },
+            ),
+            (
+                "a failed check",
+                Ended {
+                    checks: ChecksSeen::Fail,
+                    ..good
+                },
+            ),
+            (
+                "evidence",
+                Ended {
+                    evidence_complete: false,
+                    ..good
+                },
+            ),
+            ("lines", Ended { lines: 51, ..good }),
+            (
+                "bytes",
+                Ended {
+                    bytes: 2 << 20,
+                    ..good
+                },
+            ),
+            (
+                "a failed run",
+                Ended {
+                    status: RunStatus::Failed,
+                    ..good
+                },
+            ),
+            (
+                "a moved base",
+                Ended {
+                    status: RunStatus::BaseMoved,
+                    ..good
+                },
+            ),
+        ] {
+            assert_eq!(auto_approve(&rule(), &bad), None, "{what}");
+        }
+        let with = |change: fn(&mut AutoApprove)| {
+            let mut holding = rule();
+            holding.auto_approve.as_mut().map(change).unwrap();
+            holding
+        };
+        let low = with(|rule| rule.flags = Tolerated::Low);
+        assert!(
+            auto_approve(
+                &low,
+                &Ended {
+                    flags: &info,
+                    ..good
+                }
+            )
+            .is_some()
+        );
+        assert!(
+            auto_approve(
+                &low,
+                &Ended {
+                    flags: &serious,
+                    ..good
+                }
+            )
+            .is_none()
+        );
+        let unasked = with(|rule| rule.checks = ChecksWanted::None);
+        assert!(
+            auto_approve(
+                &unasked,
+                &Ended {
+                    checks: ChecksSeen::Absent,
+                    ..good
+                }
+            )
+            .is_some()
+        );
+        assert!(
+            auto_approve(
+                &unasked,
+                &Ended {
+                    checks: ChecksSeen::Fail,
+                    ..good
+                }
+            )
+            .is_none()
+        );
+        let text = |text: &str| Line {
+            text: text.to_owned(),
+            from: Origin::default(),
+        };
+        let mut only = rule();
+        let only_rule = only.auto_approve.as_mut().unwrap();
+        only_rule.paths = Some(vec![text("docs/**")]);
+        assert!(auto_approve(&only, &good).is_none());
+        let docs: Vec<ByteText> = vec!["docs/a.md".into()];
+        assert!(
+            auto_approve(
+                &only,
+                &Ended {
+                    paths: &docs,
+                    ..good
+                }
+            )
+            .is_some()
+        );
+    }
+
+    #[test]
+    fn what_is_large_or_risky_is_held_by_name() {
+        let paths: Vec<ByteText> = vec!["a".into()];
+        let good = ended(&paths, &[]);
+        let kinds = |holding: &Holding, ended: &Ended<'_>| -> Vec<HoldKind> {
+            holds(holding, ended).iter().map(|hold| hold.kind).collect()
+        };
+        let usual = Holding::default();
+        assert_eq!(kinds(&usual, &good), [HoldKind::NotReviewed]);
+        assert_eq!(
+            kinds(
+                &usual,
+                &Ended {
+                    lines: 1001,
+                    ..good
+                }
+            ),
+            [HoldKind::TooLarge]
+        );
+        let bound = |most| {
+            Some(Bound {
+                most,
+                from: Origin::default(),
+            })
+        };
+        let none = Holding {
+            lines: bound(None),
+            ..Holding::default()
+        };
+        assert_eq!(
+            kinds(
+                &none,
+                &Ended {
+                    lines: 1 << 40,
+                    ..good
+                }
+            ),
+            [HoldKind::NotReviewed]
+        );
+        let few = Holding {
+            files: bound(Some(0)),
+            ..Holding::default()
+        };
+        assert_eq!(kinds(&few, &good), [HoldKind::TooLarge]);
+        for (flag, risky) in [
+            (flag(FlagKind::RunsOnReview, Severity::Warning), true),
+            (flag(FlagKind::RunsOnReview, Severity::Info), false),
+            (flag(FlagKind::LinkLeavesTree, Severity::Warning), true),
+            (flag(FlagKind::ClaimContradicted, Severity::Serious), true),
+            (flag(FlagKind::TestsChanged, Severity::Warning), false),
+        ] {
+            let flags = [flag];
+            let held = holds(
+                &usual,
+                &Ended {
+                    flags: &flags,
+                    ..good
+                },
+            );
+            assert_eq!(held[0].kind == HoldKind::Risky, risky, "{held:?}");
+        }
+        let flags = vec![flag(FlagKind::SecretAdded, Severity::Serious); 5];
+        let held = holds(
+            &usual,
+            &Ended {
+                flags: &flags,
+                lines: 5000,
+                ..good
+            },
+        );
+        assert_eq!(held.len(), 2);
+        assert!(held[0].to_string().starts_with("risky: secret_added"));
+        assert!(held[0].detail.ends_with("and 2 more"), "{}", held[0]);
+        assert_eq!(held[1].to_string(), "too large: 5000 lines, at most 1000");
+    }
+}
