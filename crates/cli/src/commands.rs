@@ -4,6 +4,7 @@ pub mod apply;
 pub mod approve;
 pub mod audit;
 pub mod blame;
+pub mod campaign;
 pub mod check;
 pub mod compare;
 pub mod completions;

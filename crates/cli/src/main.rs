@@ -24,6 +24,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<commands::run::Run>),
+    Campaign(commands::campaign::Campaign),
     Check(Box<commands::check::Check>),
     Compare(commands::compare::Compare),
     List(commands::list::List),
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Run(command) => command.run(),
+        Command::Campaign(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Compare(command) => command.run(),
         Command::List(command) => command.run(),

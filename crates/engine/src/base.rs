@@ -17,7 +17,7 @@ mod changed;
 mod checkout;
 mod copy;
 mod error;
-mod files;
+pub(crate) mod files;
 pub(crate) mod identity;
 mod lfs;
 mod loose;

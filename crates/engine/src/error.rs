@@ -11,6 +11,7 @@ use crate::apply::ApplyError;
 use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::blame::BlameError;
+use crate::campaign::CampaignError;
 use crate::changes::ChangesError;
 use crate::checks::LaterError;
 use crate::client::ClientError;
@@ -119,6 +120,8 @@ pub enum Error {
     Blame(#[from] BlameError),
     #[error(transparent)]
     Verdict(#[from] VerdictError),
+    #[error(transparent)]
+    Campaign(#[from] CampaignError),
     #[error(transparent)]
     PullRequest(#[from] PullRequestError),
     #[error(transparent)]
@@ -336,6 +339,7 @@ impl Error {
             Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
+            Self::Campaign(error) => error.kind(),
             Self::PullRequest(error) => error.kind(),
             Self::Apply(error) => error.kind(),
             Self::Policy(error) => error.kind(),
@@ -385,7 +389,9 @@ impl Error {
             Self::Environment(error) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
+            Self::Later(error) => error.hint(),
             Self::Verdict(error) => return error.hint(),
+            Self::Campaign(error) => return error.hint().map(str::to_owned),
             Self::PullRequest(error) => return error.hint(),
             Self::Apply(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),

@@ -10,6 +10,7 @@ pub mod audit;
 pub mod base;
 pub mod blame;
 mod bundle;
+pub mod campaign;
 pub mod changes;
 pub mod checks;
 pub mod client;

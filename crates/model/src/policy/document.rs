@@ -7,7 +7,7 @@ mod environment;
 mod grants;
 mod holding;
 mod problem;
-mod reader;
+pub(crate) mod reader;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -29,9 +29,7 @@ use reader::{Reader, Value};
 pub use environment::EnvironmentText;
 pub use holding::{AutoText, HoldingText};
 pub use problem::{DocumentError, Problem};
-
-/// BOUND: bytes of a policy file. The longest that people write by hand is a hundredth of it.
-pub const MAX_BYTES: usize = 256 << 10;
+pub use reader::MAX_BYTES;
 
 /// A policy file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,50 +75,9 @@ pub struct Source<'t> {
 impl Document {
     /// Reads a file.
     pub fn parse(bytes: &[u8], source: Source<'_>) -> Result<Self, DocumentError> {
-        let file = source.file;
-        let one = |text: &str, at: usize, message: &str| {
-            let problem = Problem::at(file, text, at..at + 1, message.to_owned());
-            DocumentError(vec![problem])
-        };
-        if bytes.len() > MAX_BYTES {
-            let message = format!("a policy has at most {MAX_BYTES} bytes");
-            return Err(one("", 0, &message));
-        }
-        let text = match std::str::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => {
-                let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-                return Err(one(&good, good.len(), "what follows is not UTF-8"));
-            }
-        };
-        // HOSTILE: what is read must be what a person sees (NUL, escapes of terminals, text that
-        // runs backwards).
-        let rest = text.replace("\r\n", "\n\n");
-        let hidden = |c: char| crate::text::misleads(c) && !matches!(c, '\n' | '\t');
-        if let Some(at) = rest.find(hidden) {
-            return Err(one(text, at, "this character is not shown as it is"));
-        }
-        let mut reader = Reader {
-            file,
-            text,
-            problems: Vec::new(),
-        };
-        let parsed = DeTable::parse(text);
-        let document = match &parsed {
-            Ok(table) => Self::read(&mut reader, table.get_ref(), source.home),
-            Err(error) => {
-                let span = error.span().unwrap_or(0..0);
-                reader.wrong(span, error.message().trim().replace('\n', ", "));
-                Self::default()
-            }
-        };
-        reader
-            .problems
-            .sort_by_key(|problem| (problem.line, problem.column));
-        match reader.problems.is_empty() {
-            true => Ok(document),
-            false => Err(DocumentError(reader.problems)),
-        }
+        reader::read_text(bytes, source.file, "a policy", |reader, table| {
+            Self::read(reader, table, source.home)
+        })
     }
 
     fn read<'t>(reader: &mut Reader<'t>, table: &DeTable<'t>, home: Option<&Path>) -> Self {
@@ -275,7 +232,7 @@ fn read_variables<'t>(
 }
 
 /// As on the command line.
-fn quantity(limit: Limit, text: &str) -> Result<Option<u64>, String> {
+pub(crate) fn quantity(limit: Limit, text: &str) -> Result<Option<u64>, String> {
     let say = |error: QuantityError| error.to_string();
     let least = match limit {
         Limit::Time | Limit::Cpu => return parse_duration_seconds(text).map_err(say),
