@@ -49,8 +49,9 @@ use plan::Planner;
 use target::Target;
 
 /// What becomes of links that lead out of the folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OuterLinks {
+    #[default]
     Refused,
     Allowed,
 }
@@ -76,6 +77,9 @@ pub struct Applied {
     pub already: Vec<ByteText>,
 }
 
+/// Asked when nobody else applies any more, before anything is changed: whether it still may be.
+pub type Allowed<'a> = dyn Fn() -> Result<(), ApplyError> + 'a;
+
 /// Applies a bundle to the files of its folder, or of another one.
 pub fn to_tree(
     home: &Home,
@@ -83,10 +87,11 @@ pub fn to_tree(
     into: Option<&Path>,
     links: OuterLinks,
     extent: Extent,
+    allowed: &Allowed<'_>,
 ) -> Result<Applied, ApplyError> {
     let target = Target::of_bundle(bundle, into)?;
     let patch = bundle.patch()?;
-    to_target(home, bundle.run(), &patch, &target, links, extent)
+    to_target(home, bundle.run(), &patch, &target, links, extent, allowed)
 }
 
 /// Applies a patch whose paths begin at `top`.
@@ -98,7 +103,7 @@ pub fn patch_to_tree(
     links: OuterLinks,
 ) -> Result<Applied, ApplyError> {
     let target = Target::at(top)?;
-    to_target(home, run, patch, &target, links, Extent::Apply)
+    to_target(home, run, patch, &target, links, Extent::Apply, &|| Ok(()))
 }
 
 fn to_target(
@@ -108,6 +113,7 @@ fn to_target(
     target: &Target,
     links: OuterLinks,
     extent: Extent,
+    allowed: &Allowed<'_>,
 ) -> Result<Applied, ApplyError> {
     if home.root().starts_with(&target.top) {
         return Err(ApplyError::HoldsHome(target.top.clone()));
@@ -115,7 +121,7 @@ fn to_target(
     let plan = Planner::new(target, patch, links).plan()?;
     let applied = plan.told(target);
     if extent == Extent::Apply && !plan.ops.is_empty() {
-        execute::execute(home, run, target.root.as_fd(), &target.top, plan)?;
+        execute::execute(home, run, target.root.as_fd(), &target.top, plan, allowed)?;
     }
     Ok(applied)
 }

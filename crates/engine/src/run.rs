@@ -306,11 +306,11 @@ pub fn run(
     steps.begin("hold", console)?;
     review::note(store, &workspace, &evidence)?;
     let mut end = result.finished(now_us());
-    verdicts::hold(&mut end, &request.policy.holding, &result);
+    verdicts::hold(&mut end, &request.policy, &result);
     store.finish_run(id, &end)?;
     fail::point("run:held");
     // Where that cannot be recorded, it stays held.
-    let _ = verdicts::by_rule(home, store, &request.policy.holding, &result);
+    let _ = verdicts::by_rule(home, store, &request.policy, &result);
     undo.disarm();
     drop(lock);
     discard_layer(home, id);

@@ -76,19 +76,34 @@ pub struct Apply {
     json: bool,
 }
 
+/// What is applied, and where it is known.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    home: &'a Home,
+    store: &'a Store,
+    run: &'a RunRecord,
+    bundle: &'a Bundle,
+}
+
 impl Apply {
     pub fn run(mut self) -> anyhow::Result<ExitCode> {
         let (home, store) = open()?;
         let run = store.find(&self.run)?;
         let bundle = Bundle::open(&home, run.id)?;
+        let at = At {
+            home: &home,
+            store: &store,
+            run: &run,
+            bundle: &bundle,
+        };
         if self.request.pull_request && !self.check_only {
             let branch = self
                 .branch
                 .get_or_insert_with(|| Request::branch(&run))
                 .clone();
-            self.pass(&home, &store, &run, &bundle)?;
+            self.pass(&at)?;
             let folder = self.into.clone().unwrap_or_else(|| run.folder.clone());
-            let make = || match self.work(&home, &bundle, Extent::Apply)? {
+            let make = || match self.work(&at, Extent::Apply)? {
                 Done::Branch(commit) => Ok(commit),
                 Done::Tree(_) => unreachable!("a branch is named above"),
             };
@@ -108,10 +123,10 @@ impl Apply {
         };
         // What does not fit is said before anybody is asked.
         if extent == Extent::Apply {
-            self.work(&home, &bundle, Extent::Look)?;
-            self.pass(&home, &store, &run, &bundle)?;
+            self.work(&at, Extent::Look)?;
+            self.pass(&at)?;
         }
-        let done = self.work(&home, &bundle, extent)?;
+        let done = self.work(&at, extent)?;
         let mut out = std::io::stdout().lock();
         match (self.json, &done) {
             (true, done) => writeln!(out, "{}", clean_json(&self.as_json(&run, done)?))?,
@@ -121,20 +136,32 @@ impl Apply {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn work(&self, home: &Home, bundle: &Bundle, extent: Extent) -> anyhow::Result<Done> {
+    fn work(&self, at: &At<'_>, extent: Extent) -> anyhow::Result<Done> {
+        let At {
+            home,
+            store,
+            run,
+            bundle,
+        } = *at;
         let into = self.into.as_deref();
+        let links = match self.allow_links {
+            true => OuterLinks::Allowed,
+            false => OuterLinks::Refused,
+        };
         let Some(name) = &self.branch else {
-            let links = match self.allow_links {
-                true => OuterLinks::Allowed,
-                false => OuterLinks::Refused,
+            let allowed = || {
+                let gate = Gate::of(home, store, run, bundle);
+                let gate = gate.map_err(|error| ApplyError::Verdict(Box::new(error)))?;
+                gate.pass(bundle).map(|_| ())
             };
-            let applied =
-                apply::to_tree(home, bundle, into, links, extent).map_err(Error::Apply)?;
+            let applied = apply::to_tree(home, bundle, into, links, extent, &allowed)
+                .map_err(Error::Apply)?;
             return Ok(Done::Tree(applied));
         };
         let person = |text: &String| Person::parse(text).map_err(Error::Apply);
         let branching = Branching {
             name: name.clone(),
+            links,
             base: self.base.clone(),
             message: self.message.clone(),
             author: self.author.as_ref().map(person).transpose()?,
@@ -149,19 +176,24 @@ impl Apply {
     }
 
     /// Goes on only with a verdict.
-    fn pass(
-        &self,
-        home: &Home,
-        store: &Store,
-        run: &RunRecord,
-        bundle: &Bundle,
-    ) -> anyhow::Result<()> {
+    fn pass(&self, at: &At<'_>) -> anyhow::Result<()> {
+        let At {
+            home,
+            store,
+            run,
+            bundle,
+        } = *at;
         let gate = Gate::of(home, store, run, bundle)?;
         if let Gate::Open(_) = gate {
             return Ok(());
         }
         let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let shown = match (&gate, self.approve) {
+            // Who says no says why; so does who says yes after that.
+            (Gate::Rejected(_), true) if self.why.is_none() => {
+                gate.pass(bundle).map_err(Error::Apply)?;
+                return Ok(());
+            }
             (_, true) => None,
             (Gate::Undecided(_), false) if terminal && !self.json => match ask(bundle)? {
                 Answer::Yes { shown } => shown,

@@ -7,16 +7,19 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ringfence_model::ByteText;
 use ringfence_model::bundle::{Base, Step, TreeIdentity};
+use ringfence_model::changes::FileMode;
 use serde::Serialize;
 
 use super::commit::{Person, message};
 use super::objects::{Objects, write_error};
 use super::target::Target;
-use super::{ApplyError, Bundle, Conflict, Extent};
+use super::{ApplyError, Bundle, Conflict, Extent, OuterLinks, links};
 use crate::base::{ChangedError, grown_tree};
 use crate::clock::now_us;
 use crate::git::{
@@ -31,6 +34,8 @@ const NAMED: usize = 20;
 #[derive(Clone, Debug, Default)]
 pub struct Branching {
     pub name: String,
+    /// Links that lead out of the tree.
+    pub links: OuterLinks,
     /// A commit's id, a branch, or `HEAD`; the run's own base if not said.
     pub base: Option<String>,
     pub message: Option<String>,
@@ -75,6 +80,9 @@ pub fn to_branch(
     let mut lookup = Lookup::begin(&objects, repository.hash, scratch.path())?;
     let parent = parent(bundle, repository, branching)?;
     let patch = bundle.patch()?;
+    if branching.links == OuterLinks::Refused {
+        outer_links(&patch, &mut lookup, &target)?;
+    }
     let base_tree = lookup
         .tree_of(&parent)
         .map_err(|_| ApplyError::NoSuchCommit {
@@ -213,6 +221,34 @@ fn grow(
     }
     conflicts.sort_by(|a, b| a.path.cmp(&b.path));
     Err(ApplyError::Conflicts(conflicts))
+}
+
+/// Refuses links that lead out of the tree.
+fn outer_links(patch: &Patch<'_>, lookup: &mut Lookup, target: &Target) -> Result<(), ApplyError> {
+    let mut conflicts = Vec::new();
+    for entry in &patch.entries {
+        let Some(new) = entry.change.new.as_ref() else {
+            continue;
+        };
+        if new.mode != FileMode::Symlink {
+            continue;
+        }
+        let old = match &entry.change.old {
+            Some(side) if !entry.is_self_contained() => Some(lookup.object("blob", &side.oid)?),
+            _ => None,
+        };
+        let content = entry.content(old.as_deref())?.unwrap_or_default();
+        if let Some(why) = links::why_refused(target.root.as_fd(), entry.path(), &content) {
+            conflicts.push(Conflict {
+                path: ByteText::from(entry.path()),
+                why: format!("{why}; `--allow-links` lets it be made"),
+            });
+        }
+    }
+    match conflicts.is_empty() {
+        true => Ok(()),
+        false => Err(ApplyError::Conflicts(conflicts)),
+    }
 }
 
 fn write_blobs(

@@ -26,6 +26,8 @@ pub struct Conflict {
 
 #[derive(Debug, Error)]
 pub enum ApplyError {
+    #[error(transparent)]
+    Verdict(Box<crate::error::Error>),
     #[error("the bundle of run `{run}` is not what was packed: {why}")]
     NotVerified { run: String, why: String },
     #[error("nobody has approved run `{run}`: {why}")]
@@ -137,6 +139,7 @@ impl ApplyError {
     /// Whose move it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Verdict(error) => error.kind(),
             Self::NotVerified { .. }
             | Self::Held { .. }
             | Self::Rejected { .. }
@@ -171,6 +174,7 @@ impl ApplyError {
     /// What to do next.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Verdict(error) => return error.hint(),
             Self::NotVerified { run, .. } => {
                 return Some(format!(
                     "nothing was applied; `ringfence verify {run}` shows all that does not hold"

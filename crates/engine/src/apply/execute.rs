@@ -17,7 +17,7 @@ use super::intent::{Intent, Planned, Print, State};
 use super::plan::{Op, Plan, Seen, What};
 use super::recover;
 use super::stage::Stage;
-use super::{ApplyError, Conflict};
+use super::{Allowed, ApplyError, Conflict};
 use crate::changes::BlobHasher;
 use crate::changes::handle::{self, Access, Kind};
 use crate::fail;
@@ -33,8 +33,11 @@ pub(super) fn execute(
     root: BorrowedFd<'_>,
     top: &Path,
     plan: Plan,
+    allowed: &Allowed<'_>,
 ) -> Result<(), ApplyError> {
     let _lock = FileLock::wait(&recover::lock_path(home), || {})?;
+    // Somebody may have rejected it while others were waited for.
+    allowed()?;
     // Another home may be at work in the same folder.
     let locked = rustix::fs::flock(root, FlockOperation::NonBlockingLockExclusive);
     // Not every file system has locks.
