@@ -1,8 +1,10 @@
 //! One file per command; its doc comment is its help.
 
+pub mod apply;
 pub mod approve;
 pub mod audit;
 pub mod blame;
+pub mod campaign;
 pub mod check;
 pub mod compare;
 pub mod completions;
@@ -33,9 +35,12 @@ use ringfence_engine::sandbox::sweep;
 use ringfence_engine::sandboxes::Host;
 use ringfence_engine::store::{Store, recover};
 
+use crate::text::clean;
+
 /// The home and its store, with what was lost meanwhile already said so.
 fn open() -> Result<(Home, Store), Error> {
     let home = Home::open(None)?;
+    settle_applying(&home);
     let store = Store::open(&home)?;
     // A disk that is full cannot take the word that a run was lost; all else still works.
     if let Ok(recovered) = recover(&store, &home) {
@@ -46,9 +51,30 @@ fn open() -> Result<(Home, Store), Error> {
     Ok((home, store))
 }
 
+/// Undoes or finishes what a killed `apply` left in a folder.
+fn settle_applying(home: &Home) {
+    // What cannot be settled now is settled later.
+    for settled in ringfence_engine::apply::recover(home).unwrap_or_default() {
+        let done = match settled.finished {
+            true => "it is finished",
+            false => "it was undone",
+        };
+        let top = settled.top.display().to_string();
+        anstream::eprintln!(
+            "note: applying run {} to `{}` was cut short; {done}",
+            settled.run,
+            clean(&top)
+        );
+        for left in settled.left {
+            anstream::eprintln!("note: {}", clean(&left));
+        }
+    }
+}
+
 /// The home, its store and this program, as they are.
 fn host() -> Result<Host, Error> {
     let home = Home::open(None)?;
+    settle_applying(&home);
     let store = Store::open(&home)?;
     let program = std::env::current_exe().map_err(|source| Error::ReadFile {
         path: "/proc/self/exe".into(),

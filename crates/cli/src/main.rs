@@ -24,6 +24,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<commands::run::Run>),
+    Campaign(commands::campaign::Campaign),
     Check(Box<commands::check::Check>),
     Compare(commands::compare::Compare),
     List(commands::list::List),
@@ -37,6 +38,7 @@ enum Command {
     Review(commands::review::Review),
     Approve(commands::approve::Approve),
     Reject(commands::approve::Reject),
+    Apply(Box<commands::apply::Apply>),
     Verify(commands::verify::Verify),
     Key(commands::key::Key),
     Policy(commands::policy::Policy),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Run(command) => command.run(),
+        Command::Campaign(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Compare(command) => command.run(),
         Command::List(command) => command.run(),
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Command::Review(command) => command.run(),
         Command::Approve(command) => command.run(),
         Command::Reject(command) => command.run(),
+        Command::Apply(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Key(command) => command.run(),
         Command::Policy(command) => command.run(),

@@ -11,6 +11,8 @@
 )]
 mod support;
 
+#[path = "crash/applied.rs"]
+mod applied;
 #[path = "crash/crowd.rs"]
 mod crowd;
 #[path = "crash/damage.rs"]

@@ -2,6 +2,8 @@
 //!
 //! Each test runs the real program as root and as somebody unprivileged, as far as the tester may.
 
+#[path = "run/applied.rs"]
+mod applied;
 #[path = "run/attempts.rs"]
 mod attempts;
 #[path = "run/checks.rs"]

@@ -33,6 +33,7 @@ struct OnTerminal {
     keys: File,
     screen: Receiver<Vec<u8>>,
     seen: String,
+    part: Vec<u8>,
     /// The side that the program has; kept open, so that it can be looked at afterwards.
     theirs: File,
     before: Termios,
@@ -70,6 +71,7 @@ impl OnTerminal {
             keys,
             screen,
             seen: String::new(),
+            part: Vec::new(),
             theirs,
             before,
         })
@@ -88,7 +90,7 @@ impl OnTerminal {
                 .screen
                 .recv_timeout(deadline.saturating_duration_since(Instant::now()))
             {
-                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Ok(bytes) => self.take(&bytes),
                 Err(RecvTimeoutError::Timeout) => {
                     bail!("no `{text}` on the screen: {:?}", self.seen)
                 }
@@ -98,6 +100,18 @@ impl OnTerminal {
             }
         }
         Ok(())
+    }
+
+    /// A character may come in two parts.
+    fn take(&mut self, bytes: &[u8]) {
+        self.part.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.part) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.part.len(),
+        };
+        let rest = self.part.split_off(whole);
+        self.seen.push_str(&String::from_utf8_lossy(&self.part));
+        self.part = rest;
     }
 
     fn press(&mut self, keys: &str) -> Result<()> {

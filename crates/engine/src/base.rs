@@ -17,7 +17,7 @@ mod changed;
 mod checkout;
 mod copy;
 mod error;
-mod files;
+pub(crate) mod files;
 pub(crate) mod identity;
 mod lfs;
 mod loose;
@@ -42,7 +42,7 @@ use crate::mirror::{self, Progress, Resolved, Silent};
 use crate::store::{BaseRecord, FinishedBase, NewBase, SourceState, Store};
 
 pub use crate::store::BaseKind;
-pub(crate) use changed::{ChangedError, changed_tree};
+pub(crate) use changed::{ChangedError, changed_tree, grown_tree};
 pub use error::BaseError;
 use missing::Missing;
 pub use snapshot::snapshot;

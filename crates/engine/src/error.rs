@@ -7,9 +7,11 @@ use ringfence_jail::launch::LaunchError;
 use ringfence_jail::plan::PlanError;
 use ringfence_model::limits::Limit;
 
+use crate::apply::ApplyError;
 use crate::audit::AuditError;
 use crate::base::BaseError;
 use crate::blame::BlameError;
+use crate::campaign::CampaignError;
 use crate::changes::ChangesError;
 use crate::checks::LaterError;
 use crate::client::ClientError;
@@ -85,12 +87,6 @@ pub enum Error {
     #[error(transparent)]
     Id(#[from] IdError),
     #[error(transparent)]
-    Later(#[from] LaterError),
-    #[error(transparent)]
-    Compare(#[from] CompareError),
-    #[error("the patch cannot be laid over the folder")]
-    LayPatch(#[source] PatchError),
-    #[error(transparent)]
     Init(#[from] InitError),
     #[error(transparent)]
     Later(#[from] LaterError),
@@ -125,7 +121,11 @@ pub enum Error {
     #[error(transparent)]
     Verdict(#[from] VerdictError),
     #[error(transparent)]
+    Campaign(#[from] CampaignError),
+    #[error(transparent)]
     PullRequest(#[from] PullRequestError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
     #[error(transparent)]
     Durable(#[from] DurableError),
     #[error(transparent)]
@@ -339,7 +339,9 @@ impl Error {
             Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
+            Self::Campaign(error) => error.kind(),
             Self::PullRequest(error) => error.kind(),
+            Self::Apply(error) => error.kind(),
             Self::Policy(error) => error.kind(),
             Self::Preset(error) => error.kind(),
             Self::Image(error) => error.kind(),
@@ -385,11 +387,12 @@ impl Error {
             Self::KeeperFailed { hint, .. } => return hint.clone(),
             Self::Later(error) => error.hint(),
             Self::Environment(error) => return error.hint(),
-            Self::Later(error) => error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),
+            Self::Campaign(error) => return error.hint().map(str::to_owned),
             Self::PullRequest(error) => return error.hint(),
+            Self::Apply(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),

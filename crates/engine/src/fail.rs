@@ -85,6 +85,14 @@ pub const POINTS: &[&str] = &[
     "run:named",
     "run:packed",
     "run:held",
+    "apply:begun",
+    "apply:staged",
+    "apply:recorded",
+    "apply:removed",
+    "apply:half",
+    "apply:swapped",
+    "apply:done",
+    "apply:cleared",
 ];
 
 /// Dies here if this point is the one.

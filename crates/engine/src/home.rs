@@ -25,6 +25,7 @@
 //! │   └── tmp/            empty
 //! ├── environments/<key>/ what a setup made, read-only, shared (environment.rs)
 //! ├── caches/             what setups left in caches, read-only, shared
+//! ├── applying/           what is being put into folders, to be undone should we be killed
 //! ├── layers/<layer>/     sealed: what a sandbox wrote on top of a base or another layer
 //! ├── images/             what images are made of (images.rs)
 //! └── sandboxes/<sandbox>/
@@ -63,7 +64,7 @@ const MAX_VERSION_BYTES: usize = 32;
 /// How the name of a bundle ends that is not whole.
 pub(crate) const PARTIAL: &str = ".partial";
 
-const DIRECTORIES: [&str; 12] = [
+const DIRECTORIES: [&str; 14] = [
     "bundles",
     "keys",
     "workspaces",
@@ -77,6 +78,7 @@ const DIRECTORIES: [&str; 12] = [
     "images",
     "environments",
     "caches",
+    "applying",
 ];
 
 /// An opened home: checked, complete, ours.
@@ -258,6 +260,11 @@ impl Home {
     /// Packages that gates keep for one another.
     pub fn artefacts(&self) -> PathBuf {
         self.root.join("artefacts")
+    }
+
+    /// What is being applied to folders.
+    pub fn applying(&self) -> PathBuf {
+        self.root.join("applying")
     }
 
     pub fn mirrors(&self) -> PathBuf {

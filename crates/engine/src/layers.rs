@@ -17,7 +17,7 @@
 //! `NAME.links` beside it, and nothing else.
 
 mod assemble;
-mod attributes;
+pub(crate) mod attributes;
 mod content;
 mod digest;
 mod error;

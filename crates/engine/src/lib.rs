@@ -2,6 +2,7 @@
 //!
 //! Start reading at [`run`], the driver.
 
+pub mod apply;
 pub mod archive;
 pub mod attend;
 pub mod attribution;
@@ -9,6 +10,7 @@ pub mod audit;
 pub mod base;
 pub mod blame;
 mod bundle;
+pub mod campaign;
 pub mod changes;
 pub mod checks;
 pub mod client;

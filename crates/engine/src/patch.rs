@@ -33,7 +33,8 @@ pub use layer::{Layered, layer};
 pub use shown::{Fate, Shown, ShownHunk};
 
 pub(crate) use content::is_content;
-pub(crate) use found::{Found, find};
+pub(crate) use found::{Found, find, find_in};
+pub(crate) use paths::above;
 
 use read::{Body, FilePatch, Kind, Sign};
 

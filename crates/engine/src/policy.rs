@@ -111,6 +111,16 @@ pub fn allow_setup(
         .allow(grants, &mut |line| loader.preset(line))
 }
 
+/// The host's own policy from a text that came along with something; `name` is for its problems.
+pub fn of_text(
+    home: &Home,
+    text: &str,
+    name: &Path,
+    folder: Option<&Path>,
+) -> Result<Effective, PolicyError> {
+    load::Loader::new(home, folder).text(text.as_bytes(), name)
+}
+
 /// Reads a file as the host's own, whatever it allows, to see whether it can be used.
 pub fn check(home: &Home, file: &Path) -> Result<Effective, PolicyError> {
     let mut loader = load::Loader::new(home, None);

@@ -49,6 +49,7 @@ use crate::lock::RunLock;
 use crate::output::Spool;
 use crate::sandbox::Sandbox;
 use crate::store::{ATTEMPT, Driver, FinishedRun, NewRun, Store};
+use crate::verdicts;
 use crate::watch::DiskWatch;
 use crate::workspace::{Folder, Workspace, open_folder};
 
@@ -304,8 +305,12 @@ pub fn run(
 
     steps.begin("hold", console)?;
     review::note(store, &workspace, &evidence)?;
-    store.finish_run(id, &result.finished(now_us()))?;
+    let mut end = result.finished(now_us());
+    verdicts::hold(&mut end, &request.policy, &result);
+    store.finish_run(id, &end)?;
     fail::point("run:held");
+    // Where that cannot be recorded, it stays held.
+    let _ = verdicts::by_rule(home, store, &request.policy, &result);
     undo.disarm();
     drop(lock);
     discard_layer(home, id);

@@ -11,6 +11,7 @@
 mod error;
 mod log;
 mod person;
+mod rule;
 
 use std::path::Path;
 
@@ -32,6 +33,7 @@ use crate::verify;
 pub use error::VerdictError;
 pub use log::history;
 pub use person::{account, person};
+pub(crate) use rule::{by_rule, hold};
 
 /// Where the row of a run has why it is held.
 pub(crate) const HELD: &str = "held";
@@ -200,7 +202,7 @@ pub fn check_bundle(
     bundle: &Path,
     contents: &verify::Contents,
 ) -> Result<(), Error> {
-    let report = verify::verify_contents(
+    let report = verify::verify_packed(
         contents,
         &verify::Request {
             bundle: bundle.to_owned(),

@@ -427,7 +427,7 @@ fn make<T>(what: &'static str, path: &Path, result: io::Result<T>) -> Result<T, 
 
 /// Now, to the nanosecond: what was changed before has an earlier time. What changes within the
 /// file system's next tick may look earlier as well; the agent starts later than that.
-fn now() -> Started {
+pub(crate) fn now() -> Started {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     Started {
         seconds: time.tv_sec,

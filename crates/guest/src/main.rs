@@ -254,6 +254,9 @@ fn lock_down(hello: &Hello) -> io::Result<Wall> {
         false => SetIds::Allowed,
     };
     lockdown::filter_calls(set_ids).map_err(io::Error::other)?;
+    if hello.setup.is_some() {
+        lockdown::filter_calls_of_setup().map_err(io::Error::other)?;
+    }
     Ok(match wall {
         lockdown::Wall::Full => Wall::Full,
         lockdown::Wall::Partial => Wall::Partial,

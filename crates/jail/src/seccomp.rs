@@ -160,6 +160,7 @@ const REFUSED_HERE: &[c_long] = &[];
 /// Namespace flags of `clone`.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
 const NETLINK_ROUTE: u64 = 0;
+const NETLINK_AUDIT: u64 = 9;
 const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541c;
 const TIOCCONS: u64 = 0x541d;
@@ -234,6 +235,26 @@ impl Filters {
         }
         Ok(())
     }
+}
+
+/// For setups: the kernel's audit looks as if it was not built in. Programs that add users go on
+/// without it then, and give up where it refuses.
+///
+/// INVARIANT: installed after [`Filters`]: of two refusals the kernel gives the later filter's.
+pub(crate) fn hide_audit() -> Result<(), SeccompError> {
+    let arch =
+        TargetArch::try_from(std::env::consts::ARCH).map_err(|_| SeccompError::Architecture)?;
+    let audit = rule(vec![
+        when(0, Compare::Eq, libc::AF_NETLINK as u64)?,
+        when(2, Compare::Eq, NETLINK_AUDIT)?,
+    ])?;
+    let program = compile(
+        BTreeMap::from([(libc::SYS_socket, vec![audit])]),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::EPROTONOSUPPORT as u32),
+        arch,
+    )?;
+    seccompiler::apply_filter(&program).map_err(SeccompError::Install)
 }
 
 /// The filter of a command, ready to be installed by its warden.

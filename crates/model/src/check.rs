@@ -248,6 +248,15 @@ impl CheckReport {
         self.verdict.holds() && self.exam.is_some_and(|exam| !exam.holds())
     }
 
+    fn shrank(&self) -> bool {
+        let told = |tree: Tree| self.last(tree)?.counts.as_ref().map(Counts::all);
+        let Some(before) = told(Tree::Base) else {
+            return false;
+        };
+        let fewer = |tree: Tree| told(tree).unwrap_or_default() < before;
+        fewer(Tree::Patched) || (self.exam.is_some() && fewer(Tree::Exam))
+    }
+
     /// What came of it, in words of our own.
     pub fn words(&self) -> String {
         let side = |tree: Tree, when: &str| {
@@ -305,6 +314,12 @@ pub struct Checks {
 impl Checks {
     pub fn is_none(&self) -> bool {
         self.reports.is_empty()
+    }
+
+    /// Whether a runner told of fewer tests than before, or of none any more. That is a hint, and
+    /// enough for no rule to vouch for it.
+    pub fn shrank(&self) -> bool {
+        self.reports.iter().any(CheckReport::shrank)
     }
 
     /// Whether each check holds.

@@ -42,10 +42,20 @@ impl Holding {
     }
 }
 
+/// Bounds where a policy says none.
+#[derive(Clone, Copy, Debug)]
+pub struct Usual {
+    pub lines: u64,
+    pub files: u64,
+    pub bytes: u64,
+}
+
 /// BOUND: what a person reads with attention in one go: some hundreds of lines.
-const LINES: u64 = 1000;
-const FILES: u64 = 100;
-const BYTES: u64 = 1 << 20;
+pub const USUAL: Usual = Usual {
+    lines: 1000,
+    files: 100,
+    bytes: 1 << 20,
+};
 
 /// When a patch needs no person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +105,10 @@ impl fmt::Display for AutoApprove {
             self.max_lines, self.max_files
         )?;
         if let Some(paths) = &self.paths {
-            let paths: Vec<String> = paths.iter().map(|path| format!("{:?}", path.text)).collect();
+            let paths: Vec<String> = paths
+                .iter()
+                .map(|path| format!("{:?}", path.text))
+                .collect();
             write!(f, ", paths = [{}]", paths.join(", "))?;
         }
         write!(f, " }} ({})", self.from)
@@ -140,9 +153,9 @@ pub fn holds(holding: &Holding, ended: &Ended<'_>) -> Vec<Hold> {
     }
     let files = ended.paths.len() as u64;
     let sizes = [
-        ("lines", ended.lines, &holding.lines, LINES),
-        ("files", files, &holding.files, FILES),
-        ("bytes", ended.bytes, &holding.bytes, BYTES),
+        ("lines", ended.lines, &holding.lines, USUAL.lines),
+        ("files", files, &holding.files, USUAL.files),
+        ("bytes", ended.bytes, &holding.bytes, USUAL.bytes),
     ];
     for (what, has, bound, usual) in sizes {
         let most = bound.as_ref().map_or(Some(usual), |bound| bound.most);
@@ -156,7 +169,10 @@ pub fn holds(holding: &Holding, ended: &Ended<'_>) -> Vec<Hold> {
             let detail = "the folder changed during the run, and some changes are left out";
             add(HoldKind::BaseMoved, detail.to_owned());
         }
-        _ => add(HoldKind::Failed, "the command failed, or met a bound".to_owned()),
+        _ => add(
+            HoldKind::Failed,
+            "the command failed, or met a bound".to_owned(),
+        ),
     }
     if ended.checks == ChecksSeen::Fail {
         add(HoldKind::Checks, "not all checks hold".to_owned());
@@ -217,14 +233,24 @@ fn approve(rule: &AutoApprove, ended: &Ended<'_>) -> Result<(), String> {
     if ended.lines > rule.max_lines || files > rule.max_files {
         let (lines, most) = (ended.lines, rule.max_lines);
         let at_most = rule.max_files;
-        return no(format!("{lines} lines, at most {most}; {files} files, at most {at_most}"));
+        return no(format!(
+            "{lines} lines, at most {most}; {files} files, at most {at_most}"
+        ));
+    }
+    // HOSTILE: it would decide about the next run.
+    let steers = |path: &&ByteText| {
+        path.as_bytes().rsplit(|byte| *byte == b'/').next() == Some(b"ringfence.toml")
+    };
+    if let Some(path) = ended.paths.iter().find(steers) {
+        return no(format!("`{path}` steers later runs"));
     }
     if let Some(paths) = &rule.paths {
         let patterns: Vec<&str> = paths.iter().map(|line| line.text.as_str()).collect();
         let Ok(globs) = Globs::parse(&patterns) else {
             return no("its paths cannot be read".to_owned());
         };
-        let outside = |path: &&ByteText| !globs.matches(Path::new(OsStr::from_bytes(path.as_bytes())));
+        let outside =
+            |path: &&ByteText| !globs.matches(Path::new(OsStr::from_bytes(path.as_bytes())));
         if let Some(path) = ended.paths.iter().find(outside) {
             return no(format!("`{path}` is not among its paths"));
         }
@@ -278,18 +304,70 @@ mod tests {
         let serious = [flag(FlagKind::TestsDeleted, Severity::Serious)];
         let info = [flag(FlagKind::NewProgram, Severity::Info)];
         let good = ended(&paths, &[]);
-        assert!(auto_approve(&rule(), &good).unwrap().contains("max_lines = 50"));
+        assert!(
+            auto_approve(&rule(), &good)
+                .unwrap()
+                .contains("max_lines = 50")
+        );
         assert_eq!(auto_approve(&Holding::default(), &good), None);
         for (what, bad) in [
-            ("a flag", Ended { flags: &info, ..good }),
-            ("a serious flag", Ended { flags: &serious, ..good }),
-            ("no checks", Ended { checks: ChecksSeen::Absent, ..good }),
-            ("a failed check", Ended { checks: ChecksSeen::Fail, ..good }),
-            ("evidence", Ended { evidence_complete: false, ..good }),
+            (
+                "a flag",
+                Ended {
+                    flags: &info,
+                    ..good
+                },
+            ),
+            (
+                "a serious flag",
+                Ended {
+                    flags: &serious,
+                    ..good
+                },
+            ),
+            (
+                "no checks",
+                Ended {
+                    checks: ChecksSeen::Absent,
+                    ..good
+                },
+            ),
+            (
+                "a failed check",
+                Ended {
+                    checks: ChecksSeen::Fail,
+                    ..good
+                },
+            ),
+            (
+                "evidence",
+                Ended {
+                    evidence_complete: false,
+                    ..good
+                },
+            ),
             ("lines", Ended { lines: 51, ..good }),
-            ("bytes", Ended { bytes: 2 << 20, ..good }),
-            ("a failed run", Ended { status: RunStatus::Failed, ..good }),
-            ("a moved base", Ended { status: RunStatus::BaseMoved, ..good }),
+            (
+                "bytes",
+                Ended {
+                    bytes: 2 << 20,
+                    ..good
+                },
+            ),
+            (
+                "a failed run",
+                Ended {
+                    status: RunStatus::Failed,
+                    ..good
+                },
+            ),
+            (
+                "a moved base",
+                Ended {
+                    status: RunStatus::BaseMoved,
+                    ..good
+                },
+            ),
         ] {
             assert_eq!(auto_approve(&rule(), &bad), None, "{what}");
         }
@@ -299,18 +377,66 @@ mod tests {
             holding
         };
         let low = with(|rule| rule.flags = Tolerated::Low);
-        assert!(auto_approve(&low, &Ended { flags: &info, ..good }).is_some());
-        assert!(auto_approve(&low, &Ended { flags: &serious, ..good }).is_none());
+        assert!(
+            auto_approve(
+                &low,
+                &Ended {
+                    flags: &info,
+                    ..good
+                }
+            )
+            .is_some()
+        );
+        assert!(
+            auto_approve(
+                &low,
+                &Ended {
+                    flags: &serious,
+                    ..good
+                }
+            )
+            .is_none()
+        );
         let unasked = with(|rule| rule.checks = ChecksWanted::None);
-        assert!(auto_approve(&unasked, &Ended { checks: ChecksSeen::Absent, ..good }).is_some());
-        assert!(auto_approve(&unasked, &Ended { checks: ChecksSeen::Fail, ..good }).is_none());
-        let text = |text: &str| Line { text: text.to_owned(), from: Origin::default() };
+        assert!(
+            auto_approve(
+                &unasked,
+                &Ended {
+                    checks: ChecksSeen::Absent,
+                    ..good
+                }
+            )
+            .is_some()
+        );
+        assert!(
+            auto_approve(
+                &unasked,
+                &Ended {
+                    checks: ChecksSeen::Fail,
+                    ..good
+                }
+            )
+            .is_none()
+        );
+        let text = |text: &str| Line {
+            text: text.to_owned(),
+            from: Origin::default(),
+        };
         let mut only = rule();
         let only_rule = only.auto_approve.as_mut().unwrap();
         only_rule.paths = Some(vec![text("docs/**")]);
         assert!(auto_approve(&only, &good).is_none());
         let docs: Vec<ByteText> = vec!["docs/a.md".into()];
-        assert!(auto_approve(&only, &Ended { paths: &docs, ..good }).is_some());
+        assert!(
+            auto_approve(
+                &only,
+                &Ended {
+                    paths: &docs,
+                    ..good
+                }
+            )
+            .is_some()
+        );
     }
 
     #[test]
@@ -322,11 +448,40 @@ mod tests {
         };
         let usual = Holding::default();
         assert_eq!(kinds(&usual, &good), [HoldKind::NotReviewed]);
-        assert_eq!(kinds(&usual, &Ended { lines: 1001, ..good }), [HoldKind::TooLarge]);
-        let bound = |most| Some(Bound { most, from: Origin::default() });
-        let none = Holding { lines: bound(None), ..Holding::default() };
-        assert_eq!(kinds(&none, &Ended { lines: 1 << 40, ..good }), [HoldKind::NotReviewed]);
-        let few = Holding { files: bound(Some(0)), ..Holding::default() };
+        assert_eq!(
+            kinds(
+                &usual,
+                &Ended {
+                    lines: 1001,
+                    ..good
+                }
+            ),
+            [HoldKind::TooLarge]
+        );
+        let bound = |most| {
+            Some(Bound {
+                most,
+                from: Origin::default(),
+            })
+        };
+        let none = Holding {
+            lines: bound(None),
+            ..Holding::default()
+        };
+        assert_eq!(
+            kinds(
+                &none,
+                &Ended {
+                    lines: 1 << 40,
+                    ..good
+                }
+            ),
+            [HoldKind::NotReviewed]
+        );
+        let few = Holding {
+            files: bound(Some(0)),
+            ..Holding::default()
+        };
         assert_eq!(kinds(&few, &good), [HoldKind::TooLarge]);
         for (flag, risky) in [
             (flag(FlagKind::RunsOnReview, Severity::Warning), true),
@@ -336,11 +491,24 @@ mod tests {
             (flag(FlagKind::TestsChanged, Severity::Warning), false),
         ] {
             let flags = [flag];
-            let held = holds(&usual, &Ended { flags: &flags, ..good });
+            let held = holds(
+                &usual,
+                &Ended {
+                    flags: &flags,
+                    ..good
+                },
+            );
             assert_eq!(held[0].kind == HoldKind::Risky, risky, "{held:?}");
         }
         let flags = vec![flag(FlagKind::SecretAdded, Severity::Serious); 5];
-        let held = holds(&usual, &Ended { flags: &flags, lines: 5000, ..good });
+        let held = holds(
+            &usual,
+            &Ended {
+                flags: &flags,
+                lines: 5000,
+                ..good
+            },
+        );
         assert_eq!(held.len(), 2);
         assert!(held[0].to_string().starts_with("risky: secret_added"));
         assert!(held[0].detail.ends_with("and 2 more"), "{}", held[0]);

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::gate::{Index, Mock};
+use crate::holding::Holding;
 use crate::host::HostPattern;
 use crate::limits::{Limit, Limits};
 use network::{Effect, Origin, PathPattern, Rules};
@@ -41,6 +42,8 @@ pub struct Effective {
     /// Absent in policies of earlier versions.
     #[serde(default, skip_serializing_if = "Review::is_nothing")]
     pub review: Review,
+    #[serde(default, skip_serializing_if = "Holding::is_nothing")]
+    pub holding: Holding,
 }
 
 /// A line of a list, and where it was written.

@@ -16,7 +16,7 @@ use ringfence_engine::home::Home;
 use ringfence_engine::policy::{self, Asked};
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
-use ringfence_model::policy::Line;
+use ringfence_model::policy::{Effective, Line};
 
 use super::limits::{LimitArgs, typed_as};
 
@@ -70,7 +70,22 @@ impl PolicyArgs {
         folder: Option<&Path>,
         hide: Vec<Line>,
     ) -> Result<Asked, Error> {
-        let mut host = policy::of_host(home, self.policy.as_deref(), folder)?;
+        self.asked_over(None, home, limits, folder, hide)
+    }
+
+    /// The same, over a policy that came along where none is typed.
+    pub fn asked_over(
+        &self,
+        own: Option<Effective>,
+        home: &Home,
+        limits: &LimitArgs,
+        folder: Option<&Path>,
+        hide: Vec<Line>,
+    ) -> Result<Asked, Error> {
+        let mut host = match own.filter(|_| self.policy.is_none()) {
+            Some(own) => own,
+            None => policy::of_host(home, self.policy.as_deref(), folder)?,
+        };
         policy::allow_setup(home, &mut host, &self.setup_network, folder)?;
         if let Some(image) = &self.image {
             host.environment.image = Some(Line {

@@ -2,6 +2,7 @@
 
 mod attempts;
 pub mod checks;
+mod task;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
@@ -24,9 +25,10 @@ use ringfence_model::ByteText;
 use ringfence_model::flag::{Flag, Severity};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
-use ringfence_model::policy::Line;
+use ringfence_model::policy::{Bounds, Line};
 use ringfence_model::wire::WindowSize;
 
+use self::task::Tasked;
 use super::limits::{LimitArgs, VariableArgs, typed_as};
 use super::open;
 use super::policy::PolicyArgs;
@@ -47,6 +49,9 @@ use crate::text::{clean, clean_json};
 pub struct Run {
     #[command(flatten)]
     how: How,
+    /// Run the task of this document; what is typed counts more than what it says
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["shell", "same_path", "attempts"])]
+    task: Option<PathBuf>,
     /// A name for this run
     #[arg(long)]
     name: Option<String>,
@@ -106,7 +111,7 @@ impl Run {
         let signals = Signals::hold()?;
         if self.attempts > 1 {
             let (home, _) = open()?;
-            let request = self.request(&home, false)?;
+            let request = self.request(&home, false, None)?;
             for note in &request.notes {
                 eprintln!("note: {}", clean(note));
             }
@@ -114,9 +119,17 @@ impl Run {
         }
         let stdin = std::io::stdin();
         // A terminal for the command whenever the caller has one on both sides.
-        let interactive = stdin.is_terminal() && std::io::stdout().is_terminal() && !self.json;
+        let interactive = stdin.is_terminal()
+            && std::io::stdout().is_terminal()
+            && !self.json
+            && self.task.is_none();
         let (home, store) = open()?;
-        let request = self.request(&home, interactive)?;
+        let file = self.task.as_deref();
+        let task = file
+            .map(|file| Tasked::open(file, &self.argv()))
+            .transpose()?;
+        let request = self.request(&home, interactive, task.as_ref())?;
+        let told = task.as_ref().map(Tasked::input).transpose()?;
         for note in &request.notes {
             eprintln!("note: {}", clean(note));
         }
@@ -131,7 +144,10 @@ impl Run {
         let mut console = Live::new(passing, interactive).holding(raw);
         let inputs = Inputs {
             // A terminal without our taking its output is the caller's own, not the command's.
-            stdin: (interactive || !stdin.is_terminal()).then(|| stdin.as_fd()),
+            stdin: match &told {
+                Some(brief) => brief.as_ref().map(|brief| brief.as_fd()),
+                None => (interactive || !stdin.is_terminal()).then(|| stdin.as_fd()),
+            },
             signals: Some(&signals),
         };
         let result = ringfence_engine::run::run(&home, &store, &request, &inputs, &mut console);
@@ -159,10 +175,19 @@ impl Run {
         checks::exit_code(result)
     }
 
-    fn request(&self, home: &Home, interactive: bool) -> anyhow::Result<RunRequest> {
-        let here = std::env::current_dir()?;
-        let mut request = self.how.request(home, &here)?;
-        request.argv = self.argv();
+    fn request(
+        &self,
+        home: &Home,
+        interactive: bool,
+        task: Option<&Tasked>,
+    ) -> anyhow::Result<RunRequest> {
+        let folder = match task {
+            // Nobody needs the folder of a document where another one is typed.
+            Some(task) if self.how.repo.is_none() => task.folder()?,
+            _ => std::env::current_dir()?,
+        };
+        let mut request = self.how.request_of(home, &folder, task)?;
+        request.argv = task.map_or_else(|| self.argv(), Tasked::words);
         request.name = self.name.clone();
         if !interactive {
             return Ok(request);
@@ -205,16 +230,40 @@ impl Run {
 impl How {
     /// What is asked of a folder, if `--repo` names no other. Without a command.
     pub fn request(&self, home: &Home, folder: &Path) -> anyhow::Result<RunRequest> {
+        self.request_of(home, folder, None)
+    }
+
+    /// The same of a task; what is typed counts more than what it says.
+    fn request_of(
+        &self,
+        home: &Home,
+        folder: &Path,
+        task: Option<&Tasked>,
+    ) -> anyhow::Result<RunRequest> {
         let folder = self.repo.clone().unwrap_or_else(|| folder.to_owned());
         let real = open_folder(home, &folder)?;
         let hide = self.hide.iter().map(|text| Line {
             text: text.clone(),
             from: typed_as("--hide"),
         });
-        let asked = self
+        let mut hide: Vec<Line> = hide.collect();
+        let mut limits = Bounds::new();
+        let mut own = None;
+        if let Some(task) = task {
+            hide.extend(task.hidden(&real)?);
+            limits = task.bounds();
+            own = task.policy(home, &real)?;
+        }
+        let path = Some(real.path());
+        let mut asked = self
             .policy
-            .asked(home, &self.limits, Some(real.path()), hide.collect())?;
+            .asked_over(own, home, &self.limits, path, hide)?;
+        limits.append(&mut asked.limits);
+        asked.limits = limits;
         let mut policy = asked.settle(home, real.path()).map_err(Error::Policy)?;
+        for check in task.into_iter().flat_map(Tasked::checks) {
+            policy.effective.review.add(check);
+        }
         for text in &self.checks {
             ringfence_model::check::command(text)?;
             policy.effective.review.add(Line {
@@ -234,7 +283,7 @@ impl How {
             argv: Vec::new(),
             name: None,
             limits: policy.limits,
-            require_hard: self.require_hard,
+            require_hard: self.require_hard || task.is_some_and(Tasked::requires_hard),
             env,
             view: View {
                 inside,

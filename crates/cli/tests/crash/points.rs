@@ -26,6 +26,7 @@ const WALKED: &[&str] = &[
     "keeper",
     "run",
     "image",
+    "apply",
 ];
 
 fn points(verb: &str) -> impl Iterator<Item = &'static str> {

@@ -112,7 +112,7 @@ fn a_key_approves_what_was_shown_and_says_what_was_not() -> Result<()> {
         )?;
         screen.see("n\r", "not approved")?;
         ensure!(held(env, fixture)?.lines().count() == 1);
-        screen.see("U", "line 999")?;
+        screen.see("UG", "line 999")?;
         // Serious flags and the like are still asked about.
         screen.press("ay\r")?;
         let (status, seen) = screen.finish_with(" approved by Ada (")?;

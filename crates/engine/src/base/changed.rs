@@ -34,12 +34,26 @@ type Path<'a> = (&'a [u8], Step<'a>);
 /// Where tree objects come from.
 type Read<'a> = dyn FnMut(&str) -> Result<Vec<u8>, LookupError> + 'a;
 
+/// Who is given each tree object that is new, with its id.
+type Emit<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
+
 /// The id of the tree that `root` becomes. Each path must be in it as its step says that it was.
 pub(crate) fn changed_tree(
     root: &str,
     steps: &BTreeMap<&[u8], Step<'_>>,
     hash: ObjectHash,
     read: &mut Read<'_>,
+) -> Result<String, ChangedError> {
+    grown_tree(root, steps, hash, read, &mut |_, _| {})
+}
+
+/// The same, with the objects that it takes.
+pub(crate) fn grown_tree(
+    root: &str,
+    steps: &BTreeMap<&[u8], Step<'_>>,
+    hash: ObjectHash,
+    read: &mut Read<'_>,
+    emit: &mut Emit<'_>,
 ) -> Result<String, ChangedError> {
     if steps.is_empty() {
         return Ok(root.to_owned());
@@ -52,17 +66,18 @@ pub(crate) fn changed_tree(
             return Err(differs(path));
         }
     }
-    let mut growth = Growth { hash, read };
+    let mut growth = Growth { hash, read, emit };
     let entries = growth.changed(Some(root), &paths, 0)?;
-    Ok(hex(&write(&entries, hash)))
+    Ok(hex(&write(&entries, hash, growth.emit)))
 }
 
-struct Growth<'a, 'b> {
+struct Growth<'a, 'b, 'c> {
     hash: ObjectHash,
     read: &'a mut Read<'b>,
+    emit: &'a mut Emit<'c>,
 }
 
-impl Growth<'_, '_> {
+impl Growth<'_, '_, '_> {
     /// The entries of a tree after these changes, whose paths begin after `skip` bytes.
     fn changed(
         &mut self,
@@ -109,7 +124,10 @@ impl Growth<'_, '_> {
             let inner = self.changed(tree.as_deref(), below, prefix.len())?;
             match inner.is_empty() {
                 true => entries.remove(name),
-                false => entries.insert(name.to_vec(), (DIRECTORY, write(&inner, self.hash))),
+                false => entries.insert(
+                    name.to_vec(),
+                    (DIRECTORY, write(&inner, self.hash, self.emit)),
+                ),
             };
             rest = later;
         }
@@ -181,7 +199,7 @@ pub(super) fn directory(body: &[u8], name: &[u8], hash: ObjectHash) -> Option<St
 }
 
 /// The id of a tree: a directory sorts as if its name ended in `/`.
-fn write(entries: &Entries, hash: ObjectHash) -> Vec<u8> {
+fn write(entries: &Entries, hash: ObjectHash, emit: &mut Emit<'_>) -> Vec<u8> {
     let mut sorted: Vec<_> = entries.iter().collect();
     let key = |name: &[u8], mode: u32| match mode {
         DIRECTORY => [name, b"/"].concat(),
@@ -195,7 +213,9 @@ fn write(entries: &Entries, hash: ObjectHash) -> Vec<u8> {
         body.push(0);
         body.extend_from_slice(oid);
     }
-    object_id("tree", &body, hash)
+    let id = object_id("tree", &body, hash);
+    emit(&id, &body);
+    id
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ pub(super) fn names(directory: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
 
 /// Something that lies in a workspace.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// Relative to the workspace.
     pub path: Vec<u8>,
     pub stat: Stat,
@@ -118,7 +118,7 @@ impl Found {
 
 /// All that is below a directory, sorted by path; directories for which `stop` holds are listed and
 /// not looked into.
-pub(super) fn list(top: &Path, stop: impl Fn(&[u8]) -> bool) -> Result<Vec<Found>, BaseError> {
+pub(crate) fn list(top: &Path, stop: impl Fn(&[u8]) -> bool) -> Result<Vec<Found>, BaseError> {
     let root = open_directory(top)?;
     let mut found: Vec<Found> = Vec::new();
     let mut pending = vec![Vec::new()];
@@ -149,7 +149,7 @@ pub(super) fn list(top: &Path, stop: impl Fn(&[u8]) -> bool) -> Result<Vec<Found
 }
 
 /// Opens a regular file below a directory.
-pub(super) fn open_file(root: impl AsFd, path: &[u8]) -> io::Result<File> {
+pub(crate) fn open_file(root: impl AsFd, path: &[u8]) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(open_beneath(root, relative(path), flags)?);
     match file.metadata()?.is_file() {

@@ -44,7 +44,7 @@ pub struct Started {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     device: (u32, u32),
-    inode: u64,
+    pub inode: u64,
 }
 
 /// What was seen of an entry without opening it.
@@ -163,6 +163,14 @@ pub(crate) fn hold_in(dir: BorrowedFd<'_>, name: &[u8], access: Access) -> io::R
             held
         }
         other => other,
+    }
+}
+
+/// Holds a directory below a root; `NOTDIR` where it is something else.
+pub(crate) fn hold_directory(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    match path {
+        b"" => root.try_clone_to_owned(),
+        _ => hold(root, &[path, b"/."].concat()),
     }
 }
 

@@ -105,7 +105,7 @@ pub fn check_again(
     let _lock = RunLock::create(home, room)?;
     let _gone = Scratch { home, room };
     let order = request.order(&folder)?;
-    let standing = match environment::resolve(&order)? {
+    let standing = match environment::resolve(home, store, &order, console)? {
         Some(resolved) => environment::ensure(home, store, &order, &resolved, inputs, console)?,
         None => Standing::default(),
     };

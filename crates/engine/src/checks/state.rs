@@ -29,12 +29,14 @@ pub(super) fn of(folder: &Path) -> Option<String> {
         for path in names {
             // Of git's own directory only where it stands: the inside has a copy made anew.
             if directory == folder && path.file_name().is_some_and(|name| name == ".git") {
-                for name in ["HEAD", "logs/HEAD"] {
+                for name in ["HEAD", "logs/HEAD", "packed-refs"] {
                     let stat = fs::metadata(path.join(name)).ok();
                     let seen = stat.map(|stat| (stat.size(), stat.ctime(), stat.ctime_nsec()));
                     hash.update(format!("{seen:?}"));
                 }
                 if path.is_dir() {
+                    // Names that a check may ask for; what was removed from a directory changes it.
+                    open.extend(Some(path.join("refs")).filter(|refs| refs.is_dir()));
                     continue;
                 }
             }
@@ -81,6 +83,12 @@ mod tests {
         assert_eq!(of(dir.path()), Some(first.clone()));
         fs::write(dir.path().join(".git/index"), "x").unwrap();
         assert_eq!(of(dir.path()), Some(first.clone()), "git's own directory");
+        fs::create_dir_all(dir.path().join(".git/refs/tags")).unwrap();
+        let tagged = dir.path().join(".git/refs/tags/v1");
+        fs::write(&tagged, "x").unwrap();
+        let with = of(dir.path()).unwrap();
+        fs::remove_file(tagged).unwrap();
+        assert_ne!(of(dir.path()), Some(with), "a tag");
         fs::write(&file, "22").unwrap();
         let second = of(dir.path()).unwrap();
         assert_ne!(second, first);

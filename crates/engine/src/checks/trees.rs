@@ -138,6 +138,14 @@ impl Trees {
     }
 }
 
+/// Whether a path is one of this name, wherever a check may have gone before it ran it.
+fn is_at_end(path: &[u8], name: &[u8]) -> bool {
+    let Some(above) = path.strip_suffix(name) else {
+        return false;
+    };
+    above.is_empty() || above.ends_with(b"/")
+}
+
 /// Protected paths, and the entries that touch none.
 ///
 /// HOSTILE: a file in the place of a directory that holds protected files would take them away.
@@ -151,7 +159,7 @@ fn divide<'p>(
         let below = path.strip_prefix(prefix).unwrap_or(path);
         let below = below.strip_prefix(b"/").unwrap_or(below);
         let path = Path::new(std::ffi::OsStr::from_bytes(below));
-        scripts.contains(below) || globs.matches(path)
+        scripts.iter().any(|script| is_at_end(below, script)) || globs.matches(path)
     };
     let mut touched = BTreeSet::new();
     for entry in &patch.entries {

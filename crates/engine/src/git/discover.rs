@@ -91,6 +91,15 @@ impl UserFiles {
         }
     }
 
+    /// The user's name and address, as they gave them to git.
+    pub(crate) fn person(&self) -> Option<(String, String)> {
+        let text = |key| {
+            let value = self.config.get("user", key)?;
+            Some(String::from_utf8_lossy(value).into_owned())
+        };
+        Some((text("name")?, text("email")?))
+    }
+
     /// The ignore file that the user's settings name, or git's default for it.
     pub(super) fn excludes_file(&self) -> Option<PathBuf> {
         match self.config.get("core", "excludesfile") {

@@ -248,6 +248,69 @@ pub(crate) fn head_commit(repo: &Repository) -> Option<String> {
     None
 }
 
+/// The commit that a branch names; `None` where there is no such branch.
+pub(crate) fn branch_commit(repo: &Repository, name: &str) -> Result<Option<String>, GitError> {
+    let refs = match repo.reftable {
+        true => None,
+        false => Refs::read(repo)?,
+    };
+    let full = format!("refs/heads/{name}").into_bytes();
+    let id = refs.as_ref().and_then(|refs| refs.ids.get(&full));
+    Ok(id.map(|id| String::from_utf8_lossy(&id.hex).into_owned()))
+}
+
+/// Whether a branch can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NewBranch {
+    /// Its full name.
+    Free(String),
+    BadName,
+    Taken,
+    /// Another one has a name that this one needs for a directory, or the reverse.
+    InTheWay(String),
+    /// What `HEAD` names, or the remote's.
+    Default,
+    /// The repository keeps its refs in a way that we do not write.
+    Unsupported,
+}
+
+/// Looks whether a branch of this name can be made, by git's own rules.
+pub(crate) fn new_branch(repo: &Repository, name: &str) -> Result<NewBranch, GitError> {
+    let full = format!("refs/heads/{name}");
+    let plain = !name.starts_with('-') && !matches!(name, "@" | "HEAD");
+    if !plain || !is_ref_name(full.as_bytes()) {
+        return Ok(NewBranch::BadName);
+    }
+    if repo.reftable {
+        return Ok(NewBranch::Unsupported);
+    }
+    let Some(refs) = Refs::read(repo)? else {
+        return Ok(NewBranch::Unsupported);
+    };
+    let of_remote = refs.symbolic.get(&b"refs/remotes/origin/HEAD"[..]);
+    let of_remote = of_remote.and_then(|target| target.strip_prefix(b"refs/remotes/origin/"));
+    let chosen = repo.user.config.get("init", "defaultbranch");
+    let is_head = refs.head == Head::Branch(full.clone().into_bytes());
+    if is_head || [of_remote, chosen].contains(&Some(name.as_bytes())) {
+        return Ok(NewBranch::Default);
+    }
+    let taken = |other: &[u8]| other == full.as_bytes();
+    let names = || refs.ids.keys().chain(refs.symbolic.keys());
+    if names().any(|other| taken(other)) {
+        return Ok(NewBranch::Taken);
+    }
+    let below = |long: &[u8], short: &[u8]| {
+        let rest = long.strip_prefix(short);
+        rest.is_some_and(|rest| rest.starts_with(b"/"))
+    };
+    let in_the_way =
+        |other: &&Vec<u8>| below(other, full.as_bytes()) || below(full.as_bytes(), other);
+    Ok(match names().find(in_the_way) {
+        Some(other) => NewBranch::InTheWay(String::from_utf8_lossy(other).into_owned()),
+        None => NewBranch::Free(full),
+    })
+}
+
 impl Head {
     pub(super) fn text(&self) -> Vec<u8> {
         match self {

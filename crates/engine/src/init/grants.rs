@@ -78,7 +78,16 @@ impl Grants {
                 }
             }
         }
-        own.network = proposed.network.clone();
+        // The rules of a preset say which it was: `preset:npm from …`.
+        let rules = &policy.environment.network.rules.0;
+        let is_there = |said: &&Said| {
+            let mut presets = rules
+                .iter()
+                .filter_map(|rule| rule.from.file.split(' ').next());
+            presets.any(|preset| preset == said.value)
+        };
+        let wanted = proposed.network.iter().filter(|said| !is_there(said));
+        own.network = wanted.cloned().collect();
         own.asked = proposed.mounts.clone();
         own
     }

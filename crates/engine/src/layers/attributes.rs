@@ -21,17 +21,17 @@ const LONGEST: usize = 64 << 10;
 
 /// Which attributes cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(crate) enum Which {
     /// All that the layer has.
     All,
     /// Those that the agent set, and not what the overlay noted for itself.
     OfAgent,
 }
 
-pub(super) type Attributes = Vec<(CString, Vec<u8>)>;
+pub(crate) type Attributes = Vec<(CString, Vec<u8>)>;
 
 /// Reads the attributes of a directory or file whose mode lets us; sorted.
-pub(super) fn read(held: BorrowedFd<'_>, which: Which) -> io::Result<Attributes> {
+pub(crate) fn read(held: BorrowedFd<'_>, which: Which) -> io::Result<Attributes> {
     let path = handle::by_handle(held);
     let mut buffer = vec![0_u8; 1024];
     let length = loop {

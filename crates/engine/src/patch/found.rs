@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use ringfence_model::changes::{FileMode, Side};
 
-use crate::changes::handle::{self, Access, Kind};
+use crate::changes::handle::{self, Access, Kind, Meta};
 
 use super::{hash_of, is_content};
 
@@ -18,6 +18,7 @@ pub(crate) enum Found {
     Content {
         mode: FileMode,
         bytes: Vec<u8>,
+        meta: Meta,
     },
     Directory,
     /// A FIFO, a socket, a device.
@@ -56,9 +57,9 @@ pub(crate) fn find_in(dir: BorrowedFd<'_>, name: &[u8], most: u64) -> io::Result
         Kind::Directory => Ok(Found::Directory),
         Kind::Whiteout | Kind::Special => Ok(Found::Special),
         Kind::Symlink => {
-            let (bytes, _) = handle::read_link(dir, name, Access::AsItIs)?;
+            let (bytes, meta) = handle::read_link(dir, name, Access::AsItIs)?;
             let mode = FileMode::Symlink;
-            Ok(Found::Content { mode, bytes })
+            Ok(Found::Content { mode, bytes, meta })
         }
         Kind::File => {
             let opened = handle::open_file(dir, name, Access::AsItIs)?;
@@ -66,8 +67,9 @@ pub(crate) fn find_in(dir: BorrowedFd<'_>, name: &[u8], most: u64) -> io::Result
                 true => FileMode::Executable,
                 false => FileMode::Regular,
             };
+            let meta = opened.meta;
             let bytes = read(opened.file, opened.meta.size.min(most), most)?;
-            Ok(Found::Content { mode, bytes })
+            Ok(Found::Content { mode, bytes, meta })
         }
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn check(changes: &[Change]) -> Result<(), PatchError> {
 }
 
 /// The directories above a path, without the top.
-pub(super) fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     slashes.map(|(at, _)| &path[..at])
 }

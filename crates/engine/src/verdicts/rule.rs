@@ -1,17 +1,22 @@
 //! Why a run that has just ended is held, and whether a rule of the host's policy approves it.
 
-use ringfence_model::holding::{self, ChecksSeen, Ended, Holding};
+use std::ffi::OsStr;
+use std::path::Path;
+
+use ringfence_model::holding::{self, ChecksSeen, Ended};
+use ringfence_model::policy::Effective;
 use ringfence_model::verdict::{By, Decision, Hold};
 
 use super::{Anyway, Deciding, HELD, Verdict, record};
 use crate::error::Error;
 use crate::home::Home;
+use crate::policy::PROPOSAL;
 use crate::run::RunResult;
 use crate::store::{FinishedRun, Store};
 
 /// Adds to the end of a run why it is held.
-pub(crate) fn hold(end: &mut FinishedRun, holding: &Holding, result: &RunResult) {
-    let holds: Vec<Hold> = holding::holds(holding, &ended(result));
+pub(crate) fn hold(end: &mut FinishedRun, policy: &Effective, result: &RunResult) {
+    let holds: Vec<Hold> = holding::holds(&policy.holding, &ended(policy, result));
     let holds = serde_json::to_value(holds).expect("plain data always serialises");
     end.detail.insert(HELD.to_owned(), holds);
 }
@@ -20,14 +25,14 @@ pub(crate) fn hold(end: &mut FinishedRun, holding: &Holding, result: &RunResult)
 pub(crate) fn by_rule(
     home: &Home,
     store: &Store,
-    holding: &Holding,
+    policy: &Effective,
     result: &RunResult,
 ) -> Result<Option<Verdict>, Error> {
     // Nothing to take is nothing to approve.
     if result.changes.is_empty() {
         return Ok(None);
     }
-    let Some(text) = holding::auto_approve(holding, &ended(result)) else {
+    let Some(text) = holding::auto_approve(&policy.holding, &ended(policy, result)) else {
         return Ok(None);
     };
     let run = store.run(result.run)?;
@@ -42,7 +47,7 @@ pub(crate) fn by_rule(
     record(home, store, &run, deciding).map(Some)
 }
 
-fn ended(result: &RunResult) -> Ended<'_> {
+fn ended<'a>(policy: &Effective, result: &'a RunResult) -> Ended<'a> {
     let bytes = std::fs::metadata(&result.patch).map(|metadata| metadata.len());
     Ended {
         status: result.status,
@@ -51,11 +56,19 @@ fn ended(result: &RunResult) -> Ended<'_> {
         bytes: bytes.unwrap_or(u64::MAX),
         paths: &result.changed_files,
         flags: &result.flags,
+        // HOSTILE: whoever writes to a folder can propose a check that always passes. It can fail a
+        // run, and vouches for none.
         checks: match &result.checks {
-            checks if checks.is_none() => ChecksSeen::Absent,
-            checks if checks.hold() => ChecksSeen::Hold,
-            _ => ChecksSeen::Fail,
+            checks if !checks.hold() || checks.shrank() => ChecksSeen::Fail,
+            checks if checks.is_none() || !of_host(policy) => ChecksSeen::Absent,
+            _ => ChecksSeen::Hold,
         },
         evidence_complete: result.evidence.as_ref().is_some_and(|all| all.complete),
     }
+}
+
+/// Whether a check is one that the host asks for.
+fn of_host(policy: &Effective) -> bool {
+    let mut checks = policy.review.checks.iter();
+    checks.any(|check| Path::new(&check.from.file).file_name() != Some(OsStr::new(PROPOSAL)))
 }

@@ -3,18 +3,15 @@
 //! Nothing is checked out and nothing is written but a git directory of our own that borrows the
 //! objects of the repository; the patch is applied in memory, by our own code.
 
-use std::fs;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{Base, Manifest, TreeIdentity};
 use rustix::fs::OFlags;
 
 use crate::base::{ChangedError, changed_tree};
-use crate::git::{self, Lookup, LookupError};
-use crate::ids::RunId;
+use crate::git::{self, Lookup, LookupError, Scratch};
 use crate::patch::{Found, Patch, find, hash_of};
 
 /// What came of it.
@@ -59,7 +56,7 @@ pub(super) fn check(manifest: &Manifest, patch: &Patch<'_>, at: &Path) -> Answer
         Err(error) => return unknown(format!("no room to look at the base: {error}")),
     };
     let objects = git_dir.join("objects");
-    let mut lookup = match Lookup::begin(&objects, hash, &scratch.0) {
+    let mut lookup = match Lookup::begin(&objects, hash, scratch.path()) {
         Ok(lookup) => lookup,
         Err(error) => return unknown(format!("base not here: {error}")),
     };
@@ -146,23 +143,4 @@ fn in_folder(patch: &Patch<'_>, top: &Path) -> Answer {
     Answer::Holds(format!(
         "the patch fits the folder, and makes of it what the change set says ({compared} old contents)"
     ))
-}
-
-/// A directory of our own that is gone afterwards.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn make() -> std::io::Result<Self> {
-        let name = RunId::random().map_err(std::io::Error::other)?;
-        let path = std::env::temp_dir().join(format!("ringfence-{name}"));
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What is left of it means nothing.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

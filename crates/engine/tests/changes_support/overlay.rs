@@ -6,17 +6,21 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ringfence_engine::apply::{OuterLinks, patch_to_tree};
 use ringfence_engine::changes::{
     Bounds, ChangesError, Crossing, EntryType, PatchStats, Sources, Started, compute, render,
 };
+use ringfence_engine::home::Home;
+use ringfence_engine::ids::RunId;
 use ringfence_engine::patch::{Patch, layer};
+use ringfence_model::ByteText;
 use ringfence_model::changes::ObjectHash;
 use ringfence_model::changes::{ChangeKind, ChangeSet, WhyOmitted};
 
@@ -174,12 +178,43 @@ impl Scene {
         }
         assert_trees_equal(&applied, &after, &patch);
         self.check_layer(set, &patch);
+        self.check_tree(set, &patch);
         patch
+    }
+
+    /// Our own hand applies the patch as git does.
+    fn check_tree(&self, set: &ChangeSet, patch: &[u8]) {
+        let top = self.path("ours");
+        run(Command::new("cp")
+            .args(["-a", "base", "ours"])
+            .current_dir(self.path("")));
+        let home = Home::open(Some(self.path("home"))).unwrap();
+        let stripped = without_prefix(set, &self.prefix);
+        let text = render_without_prefix(self, &stripped);
+        let text = if self.prefix.is_empty() { patch } else { &text };
+        let read = Patch::read(text, &stripped.changes).unwrap();
+        let run_id = RunId::random().unwrap();
+        let links = OuterLinks::Allowed;
+        let applied = patch_to_tree(&home, run_id, &read, &top, links).unwrap();
+        assert_eq!(applied.already, []);
+        let copy = if patch.is_empty() { "base" } else { "applied" };
+        assert_trees_equal(&tree(&top), &tree(&self.path(copy)), patch);
+        // Twice is once.
+        let again = patch_to_tree(&home, run_id, &read, &top, links).unwrap();
+        assert_eq!((again.written, again.removed), (Vec::new(), Vec::new()));
+        assert_eq!(
+            fs::read_dir(home.applying())
+                .unwrap()
+                .filter(is_intent)
+                .count(),
+            0
+        );
+        let parent: OwnedFd = File::open(self.dir.path()).unwrap().into();
+        ringfence_engine::changes::remove_tree(parent.as_fd(), b"ours").unwrap();
     }
 
     /// A layer that our own reader makes of the patch has the same changes.
     fn check_layer(&self, set: &ChangeSet, patch: &[u8]) {
-        use std::os::fd::AsFd as _;
         let layered = self.path("layered");
         fs::create_dir(&layered).unwrap();
         let read = Patch::read(patch, &set.changes).unwrap();
@@ -233,6 +268,37 @@ impl Scene {
     }
 }
 
+/// The same changes, of a folder that is a top itself.
+fn without_prefix(set: &ChangeSet, prefix: &[u8]) -> ChangeSet {
+    let strip = |path: &ByteText| match prefix.is_empty() {
+        true => path.clone(),
+        false => ByteText::from(&path.as_bytes()[prefix.len() + 1..]),
+    };
+    let mut set = set.clone();
+    for change in &mut set.changes {
+        change.path = strip(&change.path);
+        if let ChangeKind::Renamed { from } = &mut change.kind {
+            *from = strip(from);
+        }
+    }
+    set
+}
+
+fn render_without_prefix(scene: &Scene, set: &ChangeSet) -> Vec<u8> {
+    let mut patch = Vec::new();
+    let sources = Sources {
+        prefix: Vec::new(),
+        ..scene.sources()
+    };
+    render(&sources, set, &mut patch).unwrap();
+    patch
+}
+
+fn is_intent(entry: &std::io::Result<fs::DirEntry>) -> bool {
+    let name = entry.as_ref().unwrap().file_name();
+    name.as_bytes().ends_with(b".json")
+}
+
 #[derive(PartialEq, Eq)]
 pub enum Snapshot {
     Taken,
@@ -241,7 +307,6 @@ pub enum Snapshot {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        use std::os::fd::AsFd as _;
         let parent: OwnedFd = File::open(self.dir.path()).unwrap().into();
         for name in ["base", "upper", "work", "after", "applied"] {
             ringfence_engine::changes::remove_tree(parent.as_fd(), name.as_bytes()).unwrap();

@@ -38,7 +38,28 @@ pub const USUAL: &[&str] = &[
     "_pytest",
     "unittest.py",
     "unittest",
+    // What decides about runs and their checks.
+    "ringfence.toml",
     // Settings of runners and of what builds for them.
+    "go.mod",
+    "go.work",
+    "ruff.toml",
+    ".ruff.toml",
+    ".flake8",
+    "mypy.ini",
+    ".mypy.ini",
+    ".pylintrc",
+    "pyrightconfig.json",
+    "tsconfig*.json",
+    ".eslintrc*",
+    "eslint.config.*",
+    ".prettierrc*",
+    "biome.json*",
+    "clippy.toml",
+    ".clippy.toml",
+    ".golangci.*",
+    "Pipfile",
+    "Gemfile",
     "pytest.ini",
     "pytest.toml",
     ".pytest.ini",
@@ -115,29 +136,46 @@ pub fn globs<T: AsRef<str>>(added: &[T]) -> Result<Globs, GlobError> {
 
 /// Scripts of the folder that a check runs by name: `./ci.sh`, `tools/test`, `sh run-tests`. What
 /// other programs are given (`python3 main.py`) may well be what is to be looked at.
+///
+/// HOSTILE: too much is better than too little here. A word too many protects a file of that name.
 pub fn scripts(command: &str) -> Vec<&str> {
-    const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", ".", "source"];
-    const BETWEEN: [char; 6] = [';', '&', '|', '(', ')', '`'];
+    const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "busybox", ".", "source"];
+    const BETWEEN: [char; 9] = [';', '&', '|', '(', ')', '`', '{', '}', '\n'];
     let mut found = Vec::new();
     for part in command.split(BETWEEN) {
-        let words = part
-            .split_whitespace()
-            .map(|word| word.trim_matches(['"', '\'']));
-        // Variables before a command are not the command.
-        let mut words = words.skip_while(|word| word.contains('='));
-        let Some(first) = words.next() else {
-            continue;
-        };
-        let name = first.rsplit('/').next().unwrap_or(first);
-        let script = match SHELLS.contains(&name) {
-            // `sh -e run-tests`; what follows `-c` is no file.
-            true => words.find(|word| !word.starts_with('-')),
-            false => Some(first).filter(|first| first.contains('/')),
-        };
-        let script = script.map(|script| script.trim_start_matches("./"));
-        found.extend(script.filter(|script| !script.is_empty() && !script.starts_with('/')));
+        let mut shell = false;
+        let mut leads = true;
+        for word in part.split_whitespace() {
+            let word = word.trim_matches(['"', '\'', '$', '<', '>']);
+            let name = word.rsplit('/').next().unwrap_or(word);
+            let is_shell = SHELLS.contains(&name);
+            let ends = [".sh", ".bash", ".zsh"]
+                .iter()
+                .any(|end| word.ends_with(end));
+            // What a shell is given is a script, an option's word, or a line of shell itself.
+            if shell || ends || (leads && word.contains('/')) {
+                found.push(word.trim_start_matches("./"));
+            }
+            shell |= is_shell;
+            leads &= leads_on(word);
+        }
     }
+    found.retain(|script| !script.is_empty() && !script.starts_with(['/', '-']));
+    found.dedup();
     found
+}
+
+/// Whether what follows a word is still the program that is run: variables, and programs that run
+/// another, with their options.
+fn leads_on(word: &str) -> bool {
+    const RUN_ANOTHER: [&str; 20] = [
+        "env", "timeout", "nice", "ionice", "time", "exec", "command", "nohup", "setsid", "stdbuf",
+        "xargs", "sudo", "chrt", "taskset", "unbuffer", "if", "then", "do", "while", "!",
+    ];
+    word.contains('=')
+        || word.starts_with('-')
+        || word.starts_with(|first: char| first.is_ascii_digit())
+        || RUN_ANOTHER.contains(&word)
 }
 
 #[cfg(test)]
@@ -156,6 +194,14 @@ mod tests {
             ),
             ("CI=1 bash scripts/test", vec!["scripts/test"]),
             ("cd a; . ./env", vec!["env"]),
+            ("timeout 60 ./ci.sh", vec!["ci.sh"]),
+            ("timeout -k 5s 1m tools/check", vec!["tools/check"]),
+            ("env A=1 ./ci", vec!["ci"]),
+            ("bash -o pipefail ci", vec!["pipefail", "ci"]),
+            ("sh -c './ci && lint/all'", vec!["ci", "lint/all"]),
+            ("cd sub && ./run.sh", vec!["run.sh"]),
+            ("if ! tools/x; then tools/y; fi", vec!["tools/x", "tools/y"]),
+            ("python3 src/main.py && ruff check src/a", vec![]),
             ("pytest -q tests", vec![]),
             ("python3 main.py", vec![]),
             ("/usr/bin/make test", vec![]),

@@ -43,6 +43,13 @@ pub struct Counts {
     pub failing_more: u64,
 }
 
+impl Counts {
+    /// How many tests there were.
+    pub fn all(&self) -> u64 {
+        self.passed + self.failed + self.skipped
+    }
+}
+
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = match self.unit {

@@ -5,8 +5,9 @@
 
 mod environment;
 mod grants;
+mod holding;
 mod problem;
-mod reader;
+pub(crate) mod reader;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,10 +27,9 @@ use crate::limits::{Limit, QuantityError, parse_duration_seconds, parse_size};
 use reader::{Reader, Value};
 
 pub use environment::EnvironmentText;
+pub use holding::{AutoText, HoldingText};
 pub use problem::{DocumentError, Problem};
-
-/// BOUND: bytes of a policy file. The longest that people write by hand is a hundredth of it.
-pub const MAX_BYTES: usize = 256 << 10;
+pub use reader::MAX_BYTES;
 
 /// A policy file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +52,7 @@ pub struct Document {
     pub limits: Bounds,
     pub environment: EnvironmentText,
     pub review: Review,
+    pub holding: HoldingText,
 }
 
 /// An item of `network.allow`.
@@ -74,50 +75,9 @@ pub struct Source<'t> {
 impl Document {
     /// Reads a file.
     pub fn parse(bytes: &[u8], source: Source<'_>) -> Result<Self, DocumentError> {
-        let file = source.file;
-        let one = |text: &str, at: usize, message: &str| {
-            let problem = Problem::at(file, text, at..at + 1, message.to_owned());
-            DocumentError(vec![problem])
-        };
-        if bytes.len() > MAX_BYTES {
-            let message = format!("a policy has at most {MAX_BYTES} bytes");
-            return Err(one("", 0, &message));
-        }
-        let text = match std::str::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => {
-                let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-                return Err(one(&good, good.len(), "what follows is not UTF-8"));
-            }
-        };
-        // HOSTILE: what is read must be what a person sees (NUL, escapes of terminals, text that
-        // runs backwards).
-        let rest = text.replace("\r\n", "\n\n");
-        let hidden = |c: char| crate::text::misleads(c) && !matches!(c, '\n' | '\t');
-        if let Some(at) = rest.find(hidden) {
-            return Err(one(text, at, "this character is not shown as it is"));
-        }
-        let mut reader = Reader {
-            file,
-            text,
-            problems: Vec::new(),
-        };
-        let parsed = DeTable::parse(text);
-        let document = match &parsed {
-            Ok(table) => Self::read(&mut reader, table.get_ref(), source.home),
-            Err(error) => {
-                let span = error.span().unwrap_or(0..0);
-                reader.wrong(span, error.message().trim().replace('\n', ", "));
-                Self::default()
-            }
-        };
-        reader
-            .problems
-            .sort_by_key(|problem| (problem.line, problem.column));
-        match reader.problems.is_empty() {
-            true => Ok(document),
-            false => Err(DocumentError(reader.problems)),
-        }
+        reader::read_text(bytes, source.file, "a policy", |reader, table| {
+            Self::read(reader, table, source.home)
+        })
     }
 
     fn read<'t>(reader: &mut Reader<'t>, table: &DeTable<'t>, home: Option<&Path>) -> Self {
@@ -201,8 +161,10 @@ impl Document {
             return;
         };
         let glob = |text: &str| Globs::parse(&[text]).map(|_| ());
-        for (key, value) in reader.keys(table, &["checks", "protected", "network"]) {
+        let keys = [&["checks", "protected", "network"][..], &holding::KEYS].concat();
+        for (key, value) in reader.keys(table, &keys) {
             match key {
+                key if holding::KEYS.contains(&key) => self.read_holding(reader, key, value),
                 "checks" => {
                     self.review.checks = reader.lines(value, crate::check::command);
                     if self.review.checks.len() > MAX_CHECKS {
@@ -270,7 +232,7 @@ fn read_variables<'t>(
 }
 
 /// As on the command line.
-fn quantity(limit: Limit, text: &str) -> Result<Option<u64>, String> {
+pub(crate) fn quantity(limit: Limit, text: &str) -> Result<Option<u64>, String> {
     let say = |error: QuantityError| error.to_string();
     let least = match limit {
         Limit::Time | Limit::Cpu => return parse_duration_seconds(text).map_err(say),

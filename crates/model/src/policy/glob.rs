@@ -24,15 +24,36 @@ pub enum GlobError {
 
 /// Some patterns, ready to be matched.
 #[derive(Clone, Debug)]
-pub struct Globs(GlobSet);
+pub struct Globs {
+    set: GlobSet,
+    case: Case,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Folded,
+    Exact,
+}
 
 impl Globs {
     /// No pattern at all.
     pub fn none() -> Self {
-        Self(GlobSet::empty())
+        Self {
+            set: GlobSet::empty(),
+            case: Case::Exact,
+        }
     }
 
     pub fn parse<T: AsRef<str>>(list: &[T]) -> Result<Self, GlobError> {
+        Self::build(list, Case::Folded)
+    }
+
+    /// Patterns that select: case matters.
+    pub fn exact<T: AsRef<str>>(list: &[T]) -> Result<Self, GlobError> {
+        Self::build(list, Case::Exact)
+    }
+
+    fn build<T: AsRef<str>>(list: &[T], case: Case) -> Result<Self, GlobError> {
         let mut set = GlobSetBuilder::new();
         for pattern in list {
             let pattern = pattern.as_ref();
@@ -42,7 +63,10 @@ impl Globs {
             };
             // Both sides are folded here: the pattern language would fold the letters of ASCII only,
             // and compile each plain name to an automaton for it.
-            let whole = plain(&pattern.to_lowercase())?;
+            let whole = match case {
+                Case::Folded => plain(&pattern.to_lowercase())?,
+                Case::Exact => plain(pattern)?,
+            };
             // `dir/**` is what is in it; the directory itself goes with it.
             for form in [whole.strip_suffix("/**"), Some(&whole)]
                 .into_iter()
@@ -56,27 +80,29 @@ impl Globs {
             pattern: String::new(),
             source,
         };
-        set.build().map(Self).map_err(fail)
+        let set = set.build().map_err(fail)?;
+        Ok(Self { set, case })
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.set.is_empty()
     }
 
     /// Whether a path, or a directory above it, is matched.
     pub fn matches(&self, path: &Path) -> bool {
-        if self.0.is_empty() {
+        if self.set.is_empty() {
             return false;
         }
         // A name that is no text has no letters but those of ASCII.
         let folded = match path.to_str() {
+            _ if self.case == Case::Exact => path.to_owned(),
             Some(text) => PathBuf::from(text.to_lowercase()),
             None => PathBuf::from(path.as_os_str().to_ascii_lowercase()),
         };
         folded
             .ancestors()
             .filter(|part| !part.as_os_str().is_empty())
-            .any(|part| self.0.is_match(part))
+            .any(|part| self.set.is_match(part))
     }
 }
 
@@ -128,6 +154,18 @@ mod tests {
         }
         let odd = std::ffi::OsStr::from_bytes(b"\xff/K.PEM");
         assert!(globs.matches(Path::new(odd)));
+        let exact = Globs::exact(&["src/**/*.py", "Lib", "*.RS"]).unwrap();
+        for (path, expected) in [
+            ("src/a.py", true),
+            ("src/a/b.py", true),
+            ("src/a.PY", false),
+            ("Lib/x", true),
+            ("lib/x", false),
+            ("a/b.RS", true),
+            ("a/b.rs", false),
+        ] {
+            assert_eq!(exact.matches(Path::new(path)), expected, "{path}");
+        }
         assert!(Globs::parse(&["a["]).is_err());
         assert!(Globs::parse(&["../a"]).is_err());
         assert!(Globs::parse(&["/"]).is_err());

@@ -4,7 +4,8 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | `hide`, `read_only`, `deny`, all of `review` | all of them |
+//! | `hide`, `read_only`, `deny`, `checks`, `protected` and `network` of `review` | all of them |
+//! | `max_patch_…`, `auto_approve` of `review` | the later one, where it says something |
 //! | `write`, `export`, `cache` | the later one, where it says something |
 //! | `allow`, `pass` | all of them; an empty list leaves nothing of what was before |
 //! | `environment` | the later one, key by key, where it says something; rules of its network are added |
@@ -49,6 +50,7 @@ impl Document {
         out.secrets.extend(self.secrets);
         out.set.extend(self.set);
         out.limits.extend(self.limits);
+        out.holding = self.holding.over(out.holding);
         add_lines(&mut out.review.checks, self.review.checks);
         add_lines(&mut out.review.protected, self.review.protected);
         for rule in self.review.network.0 {
@@ -131,6 +133,7 @@ impl Document {
             limits: self.limits,
             environment,
             review: self.review,
+            holding: self.holding.resolve(),
         })
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::area::Area;
-use super::document::{Document, EnvironmentText};
+use super::document::{AutoText, Document, EnvironmentText, HoldingText};
 use super::export::covers;
 use super::network::{Effect, NetworkRule, Origin};
 use super::review::Review;
@@ -52,6 +52,7 @@ pub fn narrow(policy: &mut Effective, proposal: Proposal, usual: &Limits) -> Vec
     narrowing.network(&mut document, proposal.allow);
     narrowing.env(&mut document);
     narrowing.review(document.review);
+    narrowing.holding(document.holding);
     narrowing.limits(document.limits, usual);
     narrowing.environment(document.environment);
     narrowing.refused
@@ -197,6 +198,36 @@ impl Narrowing<'_> {
             if !self.policy.review.network.0.contains(&rule) {
                 self.refuse(format!("review.network {rule}"), &rule.from, ONLY_HOST);
             }
+        }
+    }
+
+    /// Bounds can be lower, and a rule can be switched off.
+    fn holding(&mut self, asked: HoldingText) {
+        let own = &mut self.policy.holding;
+        let usual = crate::holding::USUAL;
+        let mut lost = Vec::new();
+        for (item, own, asked, usual) in [
+            ("max_patch_lines", &mut own.lines, asked.lines, usual.lines),
+            ("max_patch_files", &mut own.files, asked.files, usual.files),
+            ("max_patch_bytes", &mut own.bytes, asked.bytes, usual.bytes),
+        ] {
+            let Some(asked) = asked else { continue };
+            let now = own.as_ref().map_or(Some(usual), |own| own.most);
+            match (asked.most, now) {
+                (asked, now) if asked == now => {}
+                (Some(most), now) if now.is_none_or(|now| most < now) => *own = Some(asked),
+                _ => lost.push((format!("review.{item}"), asked.from, "it can only be lower")),
+            }
+        }
+        match asked.auto_approve {
+            None => {}
+            Some(AutoText::Off(_)) => own.auto_approve = None,
+            Some(AutoText::On(rule)) => {
+                lost.push(("review.auto_approve".to_owned(), rule.from, ONLY_HOST));
+            }
+        }
+        for (item, from, why) in lost {
+            self.refuse(item, &from, why);
         }
     }
 

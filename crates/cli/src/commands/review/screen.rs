@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{getpid, kill_process};
 use rustix::stdio::{stdin, stdout};
-use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{OptionalActions, QueueSelector, tcflush, tcgetattr, tcsetattr};
 
 use super::keys::{self, Key};
 use super::page::{Block, Page, Row, Style, plain};
@@ -80,6 +80,8 @@ impl Screen {
             input: Vec::new(),
         };
         screen.enter()?;
+        // What was typed before anything is to be seen is no answer to it.
+        tcflush(stdin(), QueueSelector::IFlush)?;
         Ok(screen)
     }
 

@@ -10,15 +10,70 @@ use toml::de::{DeTable, DeValue};
 
 use super::super::Line;
 use super::super::network::Origin;
-use super::problem::{MAX_PROBLEMS, Problem};
+use super::problem::{DocumentError, MAX_PROBLEMS, Problem};
+
+/// BOUND: bytes of a file. The longest that people write by hand is a hundredth of it.
+pub const MAX_BYTES: usize = 256 << 10;
 
 /// BOUND: items of one list; rules are compared each with each.
 const MAX_ITEMS: usize = 1000;
 
-pub(super) type Value<'t> = Spanned<DeValue<'t>>;
+pub(crate) type Value<'t> = Spanned<DeValue<'t>>;
+
+/// Reads a whole text; `what` it is stands in what is said of its size.
+pub(crate) fn read_text<T>(
+    bytes: &[u8],
+    file: &str,
+    what: &str,
+    read: impl for<'t> FnOnce(&mut Reader<'t>, &DeTable<'t>) -> T,
+) -> Result<T, DocumentError> {
+    let one = |text: &str, at: usize, message: &str| {
+        let problem = Problem::at(file, text, at..at + 1, message.to_owned());
+        DocumentError(vec![problem])
+    };
+    if bytes.len() > MAX_BYTES {
+        let message = format!("{what} has at most {MAX_BYTES} bytes");
+        return Err(one("", 0, &message));
+    }
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+            return Err(one(&good, good.len(), "what follows is not UTF-8"));
+        }
+    };
+    // HOSTILE: what is read must be what a person sees (NUL, escapes of terminals, text that
+    // runs backwards).
+    let rest = text.replace("\r\n", "\n\n");
+    let hidden = |c: char| crate::text::misleads(c) && !matches!(c, '\n' | '\t');
+    if let Some(at) = rest.find(hidden) {
+        return Err(one(text, at, "this character is not shown as it is"));
+    }
+    let mut reader = Reader {
+        file,
+        text,
+        problems: Vec::new(),
+    };
+    let parsed = DeTable::parse(text);
+    let document = match &parsed {
+        Ok(table) => Some(read(&mut reader, table.get_ref())),
+        Err(error) => {
+            let span = error.span().unwrap_or(0..0);
+            reader.wrong(span, error.message().trim().replace('\n', ", "));
+            None
+        }
+    };
+    reader
+        .problems
+        .sort_by_key(|problem| (problem.line, problem.column));
+    match document {
+        Some(document) if reader.problems.is_empty() => Ok(document),
+        _ => Err(DocumentError(reader.problems)),
+    }
+}
 
 #[derive(Debug)]
-pub(super) struct Reader<'t> {
+pub(crate) struct Reader<'t> {
     pub file: &'t str,
     pub text: &'t str,
     pub problems: Vec<Problem>,

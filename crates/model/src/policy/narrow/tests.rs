@@ -489,3 +489,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_repository_lowers_bounds_and_switches_the_rule_off() {
+    let text = "[review]\nmax_patch_lines = 500\nauto_approve = { max_lines = 5 }";
+    let check = |asked: &str| {
+        let mut policy = host(text);
+        let refused = narrow(&mut policy, proposal(asked), &Limits::for_host(8 * GIB));
+        let refused: Vec<String> = refused.into_iter().map(|refused| refused.item).collect();
+        (policy.holding, refused)
+    };
+    let (holding, refused) = check("[review]\nmax_patch_lines = 400\nauto_approve = false");
+    assert!(refused.is_empty() && holding.auto_approve.is_none());
+    assert_eq!(holding.lines.and_then(|bound| bound.most), Some(400));
+    let (holding, refused) = check(
+        "[review]\nmax_patch_lines = 'none'\nmax_patch_files = 500\nmax_patch_bytes = '1K'\n\
+         auto_approve = { checks = 'none', max_lines = 9999 }",
+    );
+    assert_eq!(refused.len(), 3, "{refused:?}");
+    assert_eq!(holding.auto_approve.map(|rule| rule.max_lines), Some(5));
+    assert_eq!(holding.bytes.and_then(|bound| bound.most), Some(1 << 10));
+}

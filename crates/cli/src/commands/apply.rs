@@ -1,0 +1,327 @@
+//! `ringfence apply`.
+
+mod request;
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use ringfence_engine::apply::{
+    self, Applied, ApplyError, Branching, Bundle, Commit, Extent, Gate, OuterLinks, Person,
+};
+use ringfence_engine::error::Error;
+use ringfence_engine::home::Home;
+use ringfence_engine::store::{RunRecord, Store};
+use ringfence_engine::verdicts::{self, Anyway, Deciding};
+use ringfence_model::verdict::Decision;
+
+use super::open;
+use crate::text::{clean, clean_bytes, clean_json};
+use request::Request;
+
+/// BOUND: lines of a patch that are shown before somebody is asked.
+const SHOWN_LINES: usize = 400;
+
+/// Apply what a run changed: all of it, or nothing
+///
+/// To the files of its folder, unless `--branch` says otherwise. What changed there meanwhile is
+/// merged line by line; where that is not possible, nothing is changed and the paths are listed.
+/// The index, `.git`, hooks and all other files stay as they are, and no git is run on the folder.
+///
+/// Needs a verdict. On a terminal, a run that nobody has looked at is shown, and you are asked;
+/// `--approve` approves and applies in one step. Otherwise the exit code is 3.
+#[derive(Debug, Args)]
+pub struct Apply {
+    /// Id, its beginning, name, or `last`
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// Another folder: a copy of what the run started from, or of its repository
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<PathBuf>,
+    /// Make a commit on this new branch instead; the working tree stays as it is
+    #[arg(long, value_name = "NAME")]
+    branch: Option<String>,
+    /// The commit that the new one goes on top of: an id, a branch, or `HEAD` [default: the run's]
+    #[arg(long, value_name = "COMMIT", requires = "branch")]
+    base: Option<String>,
+    /// The message of the commit [default: a line about the run]; trailers are added
+    #[arg(long, short, value_name = "TEXT", requires = "branch")]
+    message: Option<String>,
+    /// The author of the commit [default: you, by your own git settings]
+    #[arg(long, value_name = "NAME <ADDRESS>", requires = "branch")]
+    author: Option<String>,
+    /// Add a `Co-authored-by` trailer; may be repeated
+    #[arg(long = "co-author", value_name = "NAME <ADDRESS>", requires = "branch")]
+    co_authors: Vec<String>,
+    #[command(flatten)]
+    request: Request,
+    /// Approve it as well, in the same step
+    #[arg(long)]
+    approve: bool,
+    /// Why it is approved
+    #[arg(long, value_name = "TEXT")]
+    why: Option<String>,
+    /// Approve what failed, moved or is too large; the verdict says so
+    #[arg(long)]
+    anyway: bool,
+    /// Make links that lead out of the folder, too
+    #[arg(long)]
+    allow_links: bool,
+    /// Only say what would happen
+    #[arg(long, visible_alias = "dry-run")]
+    check_only: bool,
+    /// Print what was done as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is applied, and where it is known.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    home: &'a Home,
+    store: &'a Store,
+    run: &'a RunRecord,
+    bundle: &'a Bundle,
+}
+
+impl Apply {
+    pub fn run(mut self) -> anyhow::Result<ExitCode> {
+        let (home, store) = open()?;
+        let run = store.find(&self.run)?;
+        let bundle = Bundle::open(&home, run.id)?;
+        let at = At {
+            home: &home,
+            store: &store,
+            run: &run,
+            bundle: &bundle,
+        };
+        if self.request.pull_request && !self.check_only {
+            let branch = self
+                .branch
+                .get_or_insert_with(|| Request::branch(&run))
+                .clone();
+            self.pass(&at)?;
+            let folder = self.into.clone().unwrap_or_else(|| run.folder.clone());
+            let make = || match self.work(&at, Extent::Apply)? {
+                Done::Branch(commit) => Ok(commit),
+                Done::Tree(_) => unreachable!("a branch is named above"),
+            };
+            let published =
+                self.request
+                    .publish((&home, &store), (&run, &bundle), (&folder, &branch), make)?;
+            let mut out = std::io::stdout().lock();
+            match self.json {
+                true => writeln!(out, "{}", clean_json(&serde_json::to_string(&published)?))?,
+                false => request::tell(&published, &mut out)?,
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let extent = match self.check_only {
+            true => Extent::Look,
+            false => Extent::Apply,
+        };
+        // What does not fit is said before anybody is asked.
+        if extent == Extent::Apply {
+            self.work(&at, Extent::Look)?;
+            self.pass(&at)?;
+        }
+        let done = self.work(&at, extent)?;
+        let mut out = std::io::stdout().lock();
+        match (self.json, &done) {
+            (true, done) => writeln!(out, "{}", clean_json(&self.as_json(&run, done)?))?,
+            (false, Done::Tree(applied)) => tell_tree(applied, extent, &mut out)?,
+            (false, Done::Branch(commit)) => tell_branch(commit, &mut out)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn work(&self, at: &At<'_>, extent: Extent) -> anyhow::Result<Done> {
+        let At {
+            home,
+            store,
+            run,
+            bundle,
+        } = *at;
+        let into = self.into.as_deref();
+        let links = match self.allow_links {
+            true => OuterLinks::Allowed,
+            false => OuterLinks::Refused,
+        };
+        let Some(name) = &self.branch else {
+            let allowed = || {
+                let gate = Gate::of(home, store, run, bundle);
+                let gate = gate.map_err(|error| ApplyError::Verdict(Box::new(error)))?;
+                gate.pass(bundle).map(|_| ())
+            };
+            let applied = apply::to_tree(home, bundle, into, links, extent, &allowed)
+                .map_err(Error::Apply)?;
+            return Ok(Done::Tree(applied));
+        };
+        let person = |text: &String| Person::parse(text).map_err(Error::Apply);
+        let branching = Branching {
+            name: name.clone(),
+            links,
+            base: self.base.clone(),
+            message: self.message.clone(),
+            author: self.author.as_ref().map(person).transpose()?,
+            co_authors: self
+                .co_authors
+                .iter()
+                .map(person)
+                .collect::<Result<_, _>>()?,
+        };
+        let commit = apply::to_branch(bundle, into, &branching, extent).map_err(Error::Apply)?;
+        Ok(Done::Branch(commit))
+    }
+
+    /// Goes on only with a verdict.
+    fn pass(&self, at: &At<'_>) -> anyhow::Result<()> {
+        let At {
+            home,
+            store,
+            run,
+            bundle,
+        } = *at;
+        let gate = Gate::of(home, store, run, bundle)?;
+        if let Gate::Open(_) = gate {
+            return Ok(());
+        }
+        let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        let shown = match (&gate, self.approve) {
+            // Who says no says why; so does who says yes after that.
+            (Gate::Rejected(_), true) if self.why.is_none() => {
+                gate.pass(bundle).map_err(Error::Apply)?;
+                return Ok(());
+            }
+            (_, true) => None,
+            (Gate::Undecided(_), false) if terminal && !self.json => match ask(bundle)? {
+                Answer::Yes { shown } => shown,
+                Answer::No => return Err(Error::Apply(ApplyError::NotApproved).into()),
+            },
+            _ => {
+                gate.pass(bundle).map_err(Error::Apply)?;
+                return Ok(());
+            }
+        };
+        let deciding = Deciding {
+            decision: Decision::Approved,
+            by: verdicts::person(None),
+            why: self.why.clone(),
+            seen_sha256: Some(bundle.sha256()),
+            shown,
+            anyway: match self.anyway {
+                true => Anyway::Yes,
+                false => Anyway::No,
+            },
+        };
+        verdicts::record(home, store, run, deciding)?;
+        let gate = Gate::of(home, store, run, bundle)?;
+        gate.pass(bundle).map_err(Error::Apply)?;
+        Ok(())
+    }
+
+    fn as_json(&self, run: &RunRecord, done: &Done) -> anyhow::Result<String> {
+        let mut value = match done {
+            Done::Tree(applied) => serde_json::to_value(applied)?,
+            Done::Branch(commit) => serde_json::to_value(commit)?,
+        };
+        value["run"] = run.id.to_string().into();
+        value["applied"] = (!self.check_only).into();
+        Ok(serde_json::to_string(&value)?)
+    }
+}
+
+/// What came of it.
+enum Done {
+    Tree(Applied),
+    Branch(Commit),
+}
+
+enum Answer {
+    Yes {
+        /// How much was on the screen, where that was not all.
+        shown: Option<String>,
+    },
+    No,
+}
+
+/// Shows summary, flags and patch, and asks.
+fn ask(bundle: &Bundle) -> anyhow::Result<Answer> {
+    let mut out = std::io::stderr().lock();
+    // HOSTILE: all of it came out of a sandbox.
+    writeln!(out, "{}", clean(&bundle.result.summary()))?;
+    let patch = clean_bytes(bundle.patch_text());
+    let lines = patch.lines().count();
+    for line in patch.lines().take(SHOWN_LINES) {
+        writeln!(out, "{line}")?;
+    }
+    let shown = (lines > SHOWN_LINES).then(|| format!("{SHOWN_LINES} of {lines} lines"));
+    if let Some(shown) = &shown {
+        writeln!(
+            out,
+            "… this was {shown}; `ringfence diff {}` shows all",
+            bundle.run()
+        )?;
+    }
+    write!(out, "\nApprove and apply this? [y/N] ")?;
+    out.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(match answer.trim() {
+        "y" | "Y" | "yes" => Answer::Yes { shown },
+        _ => Answer::No,
+    })
+}
+
+fn tell_tree(
+    applied: &Applied,
+    extent: Extent,
+    out: &mut impl std::io::Write,
+) -> std::io::Result<()> {
+    let is_merged = |path| {
+        if applied.merged.contains(path) {
+            " (merged)"
+        } else {
+            ""
+        }
+    };
+    for path in &applied.written {
+        writeln!(out, "write   {}{}", clean(&path.to_text()), is_merged(path))?;
+    }
+    for path in &applied.removed {
+        writeln!(out, "remove  {}", clean(&path.to_text()))?;
+    }
+    for path in &applied.already {
+        writeln!(out, "as is   {}", clean(&path.to_text()))?;
+    }
+    let count = applied.written.len() + applied.removed.len();
+    let paths = if count == 1 { "path" } else { "paths" };
+    let top = clean(&applied.top.display().to_string());
+    match extent {
+        Extent::Apply => writeln!(out, "\n{count} {paths} changed in `{top}`"),
+        Extent::Look => writeln!(
+            out,
+            "\n{count} {paths} would change in `{top}`; nothing was changed"
+        ),
+    }
+}
+
+fn tell_branch(commit: &Commit, out: &mut impl std::io::Write) -> std::io::Result<()> {
+    let name = commit.branch.trim_start_matches("refs/heads/");
+    match &commit.commit {
+        Some(id) => writeln!(
+            out,
+            "branch `{}` is at {id}, on top of {}",
+            clean(name),
+            commit.parent
+        ),
+        None => writeln!(
+            out,
+            "branch `{}` would hold tree {}, on top of {}; nothing was made",
+            clean(name),
+            commit.tree,
+            commit.parent
+        ),
+    }
+}
