@@ -59,6 +59,10 @@ fn every_case_is_run_or_listed() -> Result<()> {
             "there is a control for `{id}`, which is gone"
         );
     }
+    for (id, reason) in NOT_ON_IMAGE {
+        ensure!(cases.iter().any(|case| case.id == *id), "`{id}` is gone");
+        println!("  {id}: not run on an image: {reason}");
+    }
     println!(
         "escape: {} cases run, {} do not:",
         cases.len(),

@@ -12,6 +12,7 @@
 //! is a request. Where the forge fails, the branch stays.
 
 mod body;
+mod earlier;
 mod error;
 mod forge;
 mod kinds;
@@ -31,6 +32,7 @@ use crate::store::{PullRequestRecord, PullRequestState, RunRecord, Store};
 use crate::verdicts::{self, Standing};
 
 pub use body::{body, title};
+pub use earlier::{Wanted, earlier};
 pub use error::PullRequestError;
 pub use forge::Forge;
 pub use push::{branch_name, remote};

@@ -202,7 +202,7 @@ pub fn check_bundle(
     bundle: &Path,
     contents: &verify::Contents,
 ) -> Result<(), Error> {
-    let report = verify::verify_contents(
+    let report = verify::verify_packed(
         contents,
         &verify::Request {
             bundle: bundle.to_owned(),

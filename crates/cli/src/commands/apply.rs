@@ -1,5 +1,7 @@
 //! `ringfence apply`.
 
+mod request;
+
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +18,7 @@ use ringfence_model::verdict::Decision;
 
 use super::open;
 use crate::text::{clean, clean_bytes, clean_json};
+use request::Request;
 
 /// BOUND: lines of a patch that are shown before somebody is asked.
 const SHOWN_LINES: usize = 400;
@@ -51,6 +54,8 @@ pub struct Apply {
     /// Add a `Co-authored-by` trailer; may be repeated
     #[arg(long = "co-author", value_name = "NAME <ADDRESS>", requires = "branch")]
     co_authors: Vec<String>,
+    #[command(flatten)]
+    request: Request,
     /// Approve it as well, in the same step
     #[arg(long)]
     approve: bool,
@@ -72,10 +77,31 @@ pub struct Apply {
 }
 
 impl Apply {
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run(mut self) -> anyhow::Result<ExitCode> {
         let (home, store) = open()?;
         let run = store.find(&self.run)?;
         let bundle = Bundle::open(&home, run.id)?;
+        if self.request.pull_request && !self.check_only {
+            let branch = self
+                .branch
+                .get_or_insert_with(|| Request::branch(&run))
+                .clone();
+            self.pass(&home, &store, &run, &bundle)?;
+            let folder = self.into.clone().unwrap_or_else(|| run.folder.clone());
+            let make = || match self.work(&home, &bundle, Extent::Apply)? {
+                Done::Branch(commit) => Ok(commit),
+                Done::Tree(_) => unreachable!("a branch is named above"),
+            };
+            let published =
+                self.request
+                    .publish((&home, &store), (&run, &bundle), (&folder, &branch), make)?;
+            let mut out = std::io::stdout().lock();
+            match self.json {
+                true => writeln!(out, "{}", clean_json(&serde_json::to_string(&published)?))?,
+                false => request::tell(&published, &mut out)?,
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
         let extent = match self.check_only {
             true => Extent::Look,
             false => Extent::Apply,

@@ -201,7 +201,7 @@ fn missing() -> bool {
 }
 
 #[test]
-fn a_request_is_opened_once_on_each_forge() {
+fn r29_a_request_is_opened_once_on_each_forge() {
     if missing() {
         return;
     }
@@ -290,7 +290,7 @@ fn on_bad_days_the_branch_stays_and_nothing_is_doubled() {
 }
 
 #[test]
-fn nothing_but_an_approved_run_and_a_branch_of_its_own_is_pushed() {
+fn r35_nothing_but_an_approved_run_and_a_branch_of_its_own_is_pushed() {
     if missing() {
         return;
     }

@@ -1,0 +1,55 @@
+//! The commit of a branch that an earlier try made: nothing is made twice.
+
+use std::path::Path;
+
+use super::PullRequestError;
+use crate::error::Error;
+use crate::git::{self, Lookup, Repository, Scratch};
+use crate::store::{PullRequestRecord, PullRequestState, Store};
+
+/// Which branch, of which run, for which remote.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    pub run: &'a str,
+    /// An address without credentials.
+    pub remote: &'a str,
+    pub branch: &'a str,
+    /// The tree that the commit must have, where it has a name.
+    pub tree: Option<&'a str>,
+}
+
+/// The commit that an earlier try left on the branch of the folder's repository. Where there is
+/// none, it is noted that one is about to be made.
+pub fn earlier(store: &Store, folder: &Path, wanted: Wanted<'_>) -> Result<Option<String>, Error> {
+    let known = store.pull_request(wanted.run, wanted.remote, wanted.branch)?;
+    let Some(known) = known else {
+        store.put_pull_request(&PullRequestRecord {
+            run: wanted.run.to_owned(),
+            remote: wanted.remote.to_owned(),
+            branch: wanted.branch.to_owned(),
+            state: PullRequestState::Pushing,
+            commit: String::new(),
+            previous: None,
+            number: None,
+            url: None,
+        })?;
+        return Ok(None);
+    };
+    let failed = PullRequestError::Repository;
+    let Some(repository) = git::discover(folder).map_err(failed)? else {
+        return Ok(None);
+    };
+    let tip = git::branch_commit(&repository, wanted.branch).map_err(failed)?;
+    Ok(tip.filter(|tip| match known.commit.is_empty() {
+        false => *tip == known.commit,
+        // Killed between the branch and the push: it is ours if it is what it would be.
+        true => wanted.tree.is_some() && tree_of(&repository, tip).as_deref() == wanted.tree,
+    }))
+}
+
+fn tree_of(repository: &Repository, commit: &str) -> Option<String> {
+    let scratch = Scratch::make().ok()?;
+    let objects = repository.common_dir.join("objects");
+    let lookup = Lookup::begin(&objects, repository.hash, scratch.path());
+    lookup.ok()?.tree_of(commit).ok()
+}
