@@ -389,7 +389,6 @@ impl Error {
             Self::Environment(error) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
-            Self::Later(error) => error.hint(),
             Self::Verdict(error) => return error.hint(),
             Self::Campaign(error) => return error.hint().map(str::to_owned),
             Self::PullRequest(error) => return error.hint(),
