@@ -87,7 +87,7 @@ fn a_task_sees_its_files_and_changes_them() -> Result<()> {
         )?;
         env.as_owner(fixture, &fixture.folder, &["chmod", "755", "agent.sh"])?;
         let split = "[split]\nfiles = 'src/*.py'\nper_task = 1\n[run]\nstage = 'needed'\n\
-             needs = 'agent.sh'\npolicy = 'offline'\n[limits]\ntime = '5m'\n";
+             needs = 'agent.sh'\npolicy = 'offline'\n[limits]\ntime = '5m'\n[checks]\nfinal = 'grep -q new src/a.py'\n";
         plan(env, fixture, split)?;
         commit_all(env, fixture)?;
         let tasks = written(env, fixture)?;
@@ -102,6 +102,8 @@ fn a_task_sees_its_files_and_changes_them() -> Result<()> {
         output.exits(0)?;
         let result = output.json.clone().context("a result")?;
         expect(&result, "changed_files", json!(["src/a.py"]))?;
+        let checked = &result["checks"]["reports"][0];
+        ensure!(checked["verdict"] == "fixed", "{}", result["checks"]);
         let inside = said(&result);
         ensure!(inside.starts_with("3\n- src/a.py\n"), "{inside}");
         ensure!(
