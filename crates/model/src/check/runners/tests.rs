@@ -129,7 +129,7 @@ fn real_runners_are_read() {
             include_str!("golden/pytest.xml"),
             "JUnit XML",
             (2, 3, 2),
-            &["test_a test_sum", "test_a.T test_v", "test_a test_err"],
+            &["test_a test_sum", "test_a test_err", "test_a.T test_v"],
         ),
     ] {
         for (stdout, stderr) in [(text, ""), ("", text)] {
