@@ -12,6 +12,8 @@ mod checks;
 mod environments;
 #[path = "run/folders.rs"]
 mod folders;
+#[path = "run/held.rs"]
+mod held;
 #[path = "run/options.rs"]
 mod options;
 #[path = "run/patches.rs"]

@@ -69,7 +69,7 @@ fn what_is_hostile_is_seen_and_does_nothing() -> Result<()> {
         harmless(&screen.seen)?;
         // The file of that name, and its one hunk.
         screen.see(
-            "/hostile\r",
+            "/2Jhostile\r",
             "\\u{1b}]0;title\\u{7}\\u{1b}[?1049l\\u{1b}[2Jhostile",
         )?;
         screen.until("+e\\u{301} a\\u{200b}b \\u{202e}txt")?;
