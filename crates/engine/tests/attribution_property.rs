@@ -451,14 +451,14 @@ proptest! {
     fn everything_is_explained_and_by_the_right_one(
         steps in proptest::collection::vec(step(), 1..40),
     ) {
-        within(move || check(&steps));
+        within(120, move || check(&steps));
     }
 }
 
 /// A write that is missing is a path that nothing explains.
 #[test]
 fn a_write_that_was_dropped_is_missed() {
-    within(|| {
+    within(120, || {
         let step = |verb, one, two| Step {
             exec: 1,
             verb,

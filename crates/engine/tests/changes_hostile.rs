@@ -27,7 +27,7 @@ for i in range(3000):
 
 #[test]
 fn three_thousand_directories_deep() {
-    within(|| {
+    within(120, || {
         let scene = Scene::prepare("");
         scene.work(DEEP, Snapshot::Skipped);
         let set = scene.compute();
@@ -44,7 +44,7 @@ fn three_thousand_directories_deep() {
 
 #[test]
 fn three_thousand_directories_deep_in_the_base() {
-    within(|| {
+    within(120, || {
         let scene = Scene::prepare(DEEP);
         scene.work("rm -rf dddd*", Snapshot::Skipped);
         let set = scene.compute();
@@ -128,7 +128,7 @@ fn a_tree_that_moves_is_measured_all_the_same() {
 /// Links and FIFOs where directories and files are expected lead nowhere and hang nothing.
 #[test]
 fn links_to_the_outside_are_never_followed() {
-    within(|| {
+    within(60, || {
         let work = "rm -r d; ln -s /etc d; ln -s /proc/self/fd/0 e; mkdir n; ln -s / n/root; \
                     mkfifo n/p; ln -s p n/q";
         let scene = Scene::new("mkdir d; echo 1 > d/passwd", work);

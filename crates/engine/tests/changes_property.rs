@@ -104,7 +104,7 @@ proptest! {
         base in proptest::collection::vec(work(), 0..25),
         work in proptest::collection::vec(work(), 1..25),
     ) {
-        within(move || {
+        within(120, move || {
             // The folder is the user's, and readable.
             let readable = "find . -type d -exec chmod u+rwx {} +; find . -type f -exec chmod u+rw {} +";
             let scene = Scene::new(&format!("{}{readable}", script(&base)), &script(&work));

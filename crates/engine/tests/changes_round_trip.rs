@@ -16,7 +16,7 @@ struct Case(&'static str, &'static str, &'static str);
 
 fn check(cases: &'static [Case]) {
     for Case(base, work, expected) in cases {
-        within(move || {
+        within(60, move || {
             let scene = Scene::new(base, work);
             let set = scene.compute();
             assert_eq!(summary(&set), *expected, "base: {base}\nwork: {work}");
@@ -469,14 +469,14 @@ fn names_that_git_refuses() {
 
 #[test]
 fn long_and_deep_names() {
-    within(|| {
+    within(60, || {
         let long = "n".repeat(255);
         let scene = Scene::new("", &format!("echo 1 > {long}"));
         let set = scene.compute();
         assert_eq!(summary(&set), format!("A {long}"));
         scene.check(&set);
     });
-    within(|| {
+    within(60, || {
         let deep = format!("d={}; mkdir -p $d; seq 9 > $d/f", vec!["d"; 120].join("/"));
         let scene = Scene::new(&deep, &format!("echo 1 >> {}/f", vec!["d"; 120].join("/")));
         let set = scene.compute();

@@ -245,7 +245,7 @@ proptest! {
         base in proptest::collection::vec(work(), 0..20),
         generations in proptest::collection::vec(proptest::collection::vec(work(), 1..20), 2..5),
     ) {
-        within(move || {
+        within(120, move || {
             let mut stack = Stack::new(&script(&base));
             for work in &generations {
                 stack.generation(&script(work));

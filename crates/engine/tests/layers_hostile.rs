@@ -114,7 +114,7 @@ fn a_digest_sees_every_kind_of_change() {
 
 #[test]
 fn three_thousand_directories_deep() {
-    within(|| {
+    within(120, || {
         let stack = Stack::new("true");
         for layer in ["0", "1"] {
             fs::create_dir(stack.path(layer)).unwrap();
@@ -140,7 +140,7 @@ fn nest(mut here: OwnedFd, depth: usize, file: &str) {
 
 #[test]
 fn a_hundred_thousand_files() {
-    within(|| {
+    within(240, || {
         let stack = Stack::new("true");
         fs::create_dir_all(stack.path("0/many")).unwrap();
         for number in 0..100_000 {
@@ -171,7 +171,7 @@ fn a_hundred_thousand_files() {
 
 #[test]
 fn a_terabyte_of_nothing() {
-    within(|| {
+    within(20, || {
         let stack = Stack::new("true");
         fs::create_dir(stack.path("0")).unwrap();
         sparse(&stack.path("0/huge"), 1 << 40);
@@ -186,7 +186,7 @@ fn a_terabyte_of_nothing() {
 
 #[test]
 fn nothing_is_followed_and_nothing_hangs() {
-    within(|| {
+    within(60, || {
         let mut stack = Stack::new("mkdir d; echo 1 > d/passwd; echo 1 > s");
         stack.generation(
             "rm -r d; ln -s /etc d; ln -s /proc/self/fd/0 e; mkdir n; ln -s / n/root; mkfifo n/p; \
@@ -354,7 +354,7 @@ fn marks_that_an_agent_sets_mean_nothing() {
 /// Many layers at once, and each of them deep, within the usual number of descriptors.
 #[test]
 fn sixty_four_deep_layers_at_once() {
-    within(|| {
+    within(120, || {
         let stack = Stack::new("true");
         for number in 0..64 {
             let name = number.to_string();

@@ -347,11 +347,11 @@ impl Sandboxed {
         format!("{}-{}", serial.to_string_lossy(), fixture.name)
     }
 
-    /// Processes of a fixture's runs that do not go away after the run ended.
+    /// Processes of a fixture's runs that are still there one second after the run ended.
     pub fn leftovers(&self, fixture: &Fixture) -> Vec<String> {
         let mark = format!("RF_MARK={}\0", self.mark(fixture));
-        // BOUND: the kernel needs a moment to take a killed process away, and more under load.
-        let deadline = Instant::now() + Duration::from_secs(30);
+        // BOUND: the kernel needs a moment to take a killed process away.
+        let deadline = Instant::now() + Duration::from_secs(1);
         loop {
             let found = processes_with(mark.as_bytes());
             if found.is_empty() || Instant::now() > deadline {
