@@ -155,8 +155,11 @@ impl Run {
         console.leave();
         let result = result?;
         if self.json {
+            let mut value = serde_json::to_value(&result)?;
+            let run = store.run(result.run)?;
+            value["review"] = list::review_json(&home, &store, &run);
             let mut out = std::io::stdout().lock();
-            writeln!(out, "{}", clean_json(&serde_json::to_string(&result)?))?;
+            writeln!(out, "{}", clean_json(&serde_json::to_string(&value)?))?;
         } else {
             tell(&result, &request.notes);
         }

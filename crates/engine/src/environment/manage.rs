@@ -98,11 +98,23 @@ pub fn remove(home: &Home, store: &Store, key: &str) -> Result<(), Error> {
 /// What no row knows and nobody makes: leavings of those that were killed, output of setups that
 /// failed, and generations of caches that newer ones have taken the place of. Below the home.
 pub fn leavings(home: &Home, store: &Store) -> Result<Vec<PathBuf>, Error> {
+    leavings_beside(home, store, None)
+}
+
+/// The same for who holds a lock and is nobody that the others must be kept from.
+fn leavings_beside(home: &Home, store: &Store, own: Option<&Path>) -> Result<Vec<PathBuf>, Error> {
+    let is_held = |lock: &Path| match own == Some(lock) {
+        true => Ok(false),
+        false => FileLock::is_held(lock),
+    };
     let mut found = Vec::new();
     for name in names(&home.environments()) {
         let key = name.split('.').next().unwrap_or_default();
         let known = name == key && store.environment(key)?.is_some();
-        if !known && !name.ends_with(".lock") && !is_held(&lock_of(home, key))? {
+        if !known
+            && !name.ends_with(".lock")
+            && !is_held(&lock_of(home, key)).map_err(EnvironmentError::Lock)?
+        {
             found.push(home.environments().join(name));
         }
     }
@@ -110,7 +122,10 @@ pub fn leavings(home: &Home, store: &Store) -> Result<Vec<PathBuf>, Error> {
         for scope in names(&home.caches().join(row.name)) {
             let used = store.is_stood_on(&format!("caches/{}/{scope}", row.name))?;
             let place = home.cache(row.kind, &scope);
-            if scope.ends_with(".lock") || used || is_held(&place.with_extension("lock"))? {
+            if scope.ends_with(".lock")
+                || used
+                || is_held(&place.with_extension("lock")).map_err(EnvironmentError::Lock)?
+            {
                 continue;
             }
             let newest = caches::generations(&place)?.into_iter().next_back();
@@ -135,20 +150,14 @@ pub fn remove_leaving(home: &Home, store: &Store, path: &Path) -> Result<(), Err
         false => parent.with_extension("lock"),
     };
     // Whoever makes one holds it; a lock that is held is somebody's who came since.
-    let Some(held) = FileLock::take(&lock).map_err(EnvironmentError::Lock)? else {
+    let Some(_held) = FileLock::take(&lock).map_err(EnvironmentError::Lock)? else {
         return Ok(());
     };
-    drop(held);
-    if !leavings(home, store)?.contains(&path.to_owned()) {
+    if !leavings_beside(home, store, Some(&lock))?.contains(&path.to_owned()) {
         return Ok(());
     }
-    let _held = FileLock::take(&lock).map_err(EnvironmentError::Lock)?;
     remove_directory(parent, name)?;
     Ok(())
-}
-
-fn is_held(lock: &Path) -> Result<bool, EnvironmentError> {
-    Ok(FileLock::is_held(lock)?)
 }
 
 /// What came of making a setup again.
@@ -180,6 +189,10 @@ pub fn verify(
     if inputs.key() != record.key {
         return Err(changed().into());
     }
+    // Against who removes what nobody makes any more.
+    let lock = lock_of(home, &record.key);
+    let _held =
+        FileLock::wait(&lock, || console.step("waiting")).map_err(EnvironmentError::Lock)?;
     let name = format!("{}.verify-{}", record.key, RunId::random()?);
     let scratch = home.environments().join(&name);
     let compared = (|| -> Result<Compared, Error> {
