@@ -18,6 +18,8 @@ mod held;
 mod options;
 #[path = "run/patches.rs"]
 mod patches;
+#[path = "run/registries.rs"]
+mod registries;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,

@@ -138,12 +138,14 @@ fn look(
             Checked::CargoRegistry => directory.starts_with(b"cache/"),
             Checked::Opaque => false,
         };
-        if !claims {
+        // HOSTILE: a link in the place of a directory would lead around what is checked here.
+        let is_file = meta.kind == Kind::File;
+        if !claims && is_file {
             continue;
         }
-        let file = match meta.kind {
-            Kind::File => handle::open_file(descent.here(), &name, Access::Take).ok(),
-            _ => None,
+        let file = match is_file {
+            true => handle::open_file(descent.here(), &name, Access::Take).ok(),
+            false => None,
         };
         let true_to_name = match file {
             None => false,
@@ -304,5 +306,31 @@ mod tests {
             .collect();
         assert_eq!(left, ["a-b-c-1.0.0-rc-1.crate"]);
         assert!(!place.path().join("src").exists());
+    }
+
+    #[test]
+    fn no_link_leads_around_what_is_checked() {
+        for (how, link, bad) in [
+            (Checked::CargoRegistry, "cache", "aside/r/bad-1.0.0.crate"),
+            (Checked::CargoRegistry, "cache/r", "aside/bad-1.0.0.crate"),
+            (
+                Checked::Cacache,
+                "_cacache",
+                "aside/content-v2/sha512/00/00/00",
+            ),
+            (
+                Checked::Cacache,
+                "_cacache/content-v2/sha512",
+                "aside/00/00/00",
+            ),
+        ] {
+            let place = tempfile::tempdir().expect("a place");
+            write(place.path(), bad, b"bad");
+            let link = place.path().join(link);
+            fs::create_dir_all(link.parent().expect("a parent")).expect("directories");
+            std::os::unix::fs::symlink(place.path().join("aside"), &link).expect("a link");
+            assert_eq!(checked(place.path(), how), 1, "{link:?}");
+            assert!(link.symlink_metadata().is_err(), "{link:?} is left");
+        }
     }
 }
