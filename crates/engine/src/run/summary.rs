@@ -459,9 +459,10 @@ fn next(result: &RunResult, text: &mut String) {
     let run = result.run;
     let _ = writeln!(text, "\n## Where to look next\n");
     for (command, shows) in [
+        (format!("ringfence review {run}"), "the patch, and decide"),
         (
-            format!("ringfence diff {run}"),
-            "the patch; `git apply` takes it",
+            format!("ringfence apply {run}"),
+            "puts it into the folder, all of it or nothing",
         ),
         (format!("ringfence logs {run}"), "what the command printed"),
         (
