@@ -366,12 +366,8 @@ fn tell(result: &RunResult, told: &[String]) {
     checks::tell(&result.checks, " ");
     tell_flags(&result.flags, result.run);
     if !result.changed_files.is_empty() {
-        eprintln!("  see it:  ringfence diff {}", result.run);
-        eprintln!(
-            "  take it: ringfence diff {} | {}",
-            result.run,
-            apply_command(result)
-        );
+        eprintln!("  see it:  ringfence review {}", result.run);
+        eprintln!("  take it: ringfence apply {}", result.run);
     }
 }
 
@@ -398,17 +394,6 @@ fn tell_flags(flags: &[Flag], run: RunId) {
             "  {serious} serious and {}; why: ringfence show {run}",
             plural(warnings, "warning")
         );
-    }
-}
-
-/// How to apply the patch from where the caller stands.
-fn apply_command(result: &RunResult) -> String {
-    let folder = PathBuf::from(std::ffi::OsStr::from_bytes(result.folder.as_bytes()));
-    let here = std::env::current_dir().is_ok_and(|here| here.starts_with(&folder));
-    if here {
-        "git apply".to_owned()
-    } else {
-        format!("git -C {} apply", clean(&result.folder.to_text()))
     }
 }
 
