@@ -10,6 +10,8 @@ mod attempts;
 mod checks;
 #[path = "run/environments.rs"]
 mod environments;
+#[path = "run/exams.rs"]
+mod exams;
 #[path = "run/folders.rs"]
 mod folders;
 #[path = "run/held.rs"]
@@ -18,6 +20,8 @@ mod held;
 mod options;
 #[path = "run/patches.rs"]
 mod patches;
+#[path = "run/published.rs"]
+mod published;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,
