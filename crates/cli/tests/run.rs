@@ -18,6 +18,8 @@ mod environments;
 mod faithful;
 #[path = "run/faults.rs"]
 mod faults;
+#[path = "run/exams.rs"]
+mod exams;
 #[path = "run/folders.rs"]
 mod folders;
 #[path = "run/held.rs"]
@@ -30,6 +32,8 @@ mod options;
 mod patches;
 #[path = "run/registries.rs"]
 mod registries;
+#[path = "run/published.rs"]
+mod published;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,

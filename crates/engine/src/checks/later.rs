@@ -151,6 +151,7 @@ pub fn check_again(
     if request.policy.review.checks.is_empty() {
         return Err(LaterError::NoCheck.into());
     }
+    super::warm(request);
     let not_kept = || Error::NotKept {
         run: run.id.to_string(),
         what: "bundle",
