@@ -14,12 +14,12 @@ mod commits;
 mod corpus;
 #[path = "run/environments.rs"]
 mod environments;
+#[path = "run/exams.rs"]
+mod exams;
 #[path = "run/faithful.rs"]
 mod faithful;
 #[path = "run/faults.rs"]
 mod faults;
-#[path = "run/exams.rs"]
-mod exams;
 #[path = "run/folders.rs"]
 mod folders;
 #[path = "run/held.rs"]
@@ -30,10 +30,10 @@ mod listed;
 mod options;
 #[path = "run/patches.rs"]
 mod patches;
-#[path = "run/registries.rs"]
-mod registries;
 #[path = "run/published.rs"]
 mod published;
+#[path = "run/registries.rs"]
+mod registries;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,

@@ -30,6 +30,7 @@ use ringfence_model::wire::WindowSize;
 
 use self::task::Tasked;
 use super::limits::{LimitArgs, VariableArgs, typed_as};
+use super::list;
 use super::open;
 use super::policy::PolicyArgs;
 use crate::console::{Live, Passing, window_size};
