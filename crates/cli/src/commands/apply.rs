@@ -6,9 +6,10 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use ringfence_engine::apply::{
-    self, Applied, ApplyError, Branching, Bundle, Commit, Extent, Gate, OuterLinks, Person,
+    self, AgentCommits, Applied, ApplyError, Branching, Bundle, Commit, Extent, Gate, OuterLinks,
+    Person,
 };
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
@@ -32,6 +33,7 @@ const SHOWN_LINES: usize = 400;
 /// Needs a verdict. On a terminal, a run that nobody has looked at is shown, and you are asked;
 /// `--approve` approves and applies in one step. Otherwise the exit code is 3.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("commit").args(["branch", "pull_request"]).multiple(true))]
 pub struct Apply {
     /// Id, its beginning, name, or `last`
     #[arg(value_name = "RUN")]
@@ -43,23 +45,26 @@ pub struct Apply {
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,
     /// The commit that the new one goes on top of: an id, a branch, or `HEAD` [default: the run's]
-    #[arg(long, value_name = "COMMIT", requires = "branch")]
+    #[arg(long, value_name = "COMMIT", requires = "commit")]
     base: Option<String>,
     /// The message of the commit [default: a line about the run]; trailers are added
-    #[arg(long, short, value_name = "TEXT", requires = "branch")]
+    #[arg(long, short, value_name = "TEXT", requires = "commit")]
     message: Option<String>,
     /// The author of the commit [default: you, by your own git settings]
-    #[arg(long, value_name = "NAME <ADDRESS>", requires = "branch")]
+    #[arg(long, value_name = "NAME <ADDRESS>", requires = "commit")]
     author: Option<String>,
     /// Add a `Co-authored-by` trailer; may be repeated
-    #[arg(long = "co-author", value_name = "NAME <ADDRESS>", requires = "branch")]
+    #[arg(long = "co-author", value_name = "NAME <ADDRESS>", requires = "commit")]
     co_authors: Vec<String>,
+    /// Keep the commits that the agent made, once they are checked; the new commit is a merge of them
+    #[arg(long, requires = "branch", conflicts_with_all = ["base", "pull_request"])]
+    keep_commits: bool,
     #[command(flatten)]
     request: Request,
     /// Approve it as well, in the same step
     #[arg(long)]
     approve: bool,
-    /// Why it is approved
+    /// Why it is approved; needed where it was rejected before
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
     /// Approve what failed, moved or is too large; the verdict says so
@@ -96,11 +101,13 @@ impl Apply {
             run: &run,
             bundle: &bundle,
         };
-        if self.request.pull_request && !self.check_only {
-            let branch = self
-                .branch
-                .get_or_insert_with(|| Request::branch(&run))
-                .clone();
+        if self.request.pull_request {
+            self.branch.get_or_insert_with(|| Request::branch(&run));
+        }
+        if let Some(branch) = self.branch.clone()
+            && self.request.pull_request
+            && !self.check_only
+        {
             self.pass(&at)?;
             let folder = self.into.clone().unwrap_or_else(|| run.folder.clone());
             let make = || match self.work(&at, Extent::Apply)? {
@@ -148,12 +155,12 @@ impl Apply {
             true => OuterLinks::Allowed,
             false => OuterLinks::Refused,
         };
+        let allowed = || {
+            let gate = Gate::of(home, store, run, bundle);
+            let gate = gate.map_err(|error| ApplyError::Verdict(Box::new(error)))?;
+            gate.pass(bundle).map(|_| ())
+        };
         let Some(name) = &self.branch else {
-            let allowed = || {
-                let gate = Gate::of(home, store, run, bundle);
-                let gate = gate.map_err(|error| ApplyError::Verdict(Box::new(error)))?;
-                gate.pass(bundle).map(|_| ())
-            };
             let applied = apply::to_tree(home, bundle, into, links, extent, &allowed)
                 .map_err(Error::Apply)?;
             return Ok(Done::Tree(applied));
@@ -170,8 +177,13 @@ impl Apply {
                 .iter()
                 .map(person)
                 .collect::<Result<_, _>>()?,
+            commits: match self.keep_commits {
+                true => AgentCommits::Kept,
+                false => AgentCommits::Left,
+            },
         };
-        let commit = apply::to_branch(bundle, into, &branching, extent).map_err(Error::Apply)?;
+        let commit = apply::to_branch(home, bundle, into, &branching, extent, &allowed)
+            .map_err(Error::Apply)?;
         Ok(Done::Branch(commit))
     }
 
@@ -190,7 +202,7 @@ impl Apply {
         let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let shown = match (&gate, self.approve) {
             // Who says no says why; so does who says yes after that.
-            (Gate::Rejected(_), true) if self.why.is_none() => {
+            (Gate::Rejected(_), true) if !self.says_why() => {
                 gate.pass(bundle).map_err(Error::Apply)?;
                 return Ok(());
             }
@@ -219,6 +231,11 @@ impl Apply {
         let gate = Gate::of(home, store, run, bundle)?;
         gate.pass(bundle).map_err(Error::Apply)?;
         Ok(())
+    }
+
+    fn says_why(&self) -> bool {
+        let why = self.why.as_deref().unwrap_or_default();
+        !why.trim().is_empty()
     }
 
     fn as_json(&self, run: &RunRecord, done: &Done) -> anyhow::Result<String> {
@@ -309,16 +326,21 @@ fn tell_tree(
 
 fn tell_branch(commit: &Commit, out: &mut impl std::io::Write) -> std::io::Result<()> {
     let name = commit.branch.trim_start_matches("refs/heads/");
+    let kept = match commit.kept.len() {
+        0 => String::new(),
+        1 => ", with a commit of the agent".to_owned(),
+        count => format!(", with {count} commits of the agent"),
+    };
     match &commit.commit {
         Some(id) => writeln!(
             out,
-            "branch `{}` is at {id}, on top of {}",
+            "branch `{}` is at {id}, on top of {}{kept}",
             clean(name),
             commit.parent
         ),
         None => writeln!(
             out,
-            "branch `{}` would hold tree {}, on top of {}; nothing was made",
+            "branch `{}` would hold tree {}, on top of {}{kept}; nothing was made",
             clean(name),
             commit.tree,
             commit.parent

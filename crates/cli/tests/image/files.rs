@@ -63,6 +63,30 @@ fn layout(image: &Made, name: &str) -> Vec<u8> {
     ])
 }
 
+/// A digest is what somebody pins: a file that calls itself so is not it.
+#[test]
+fn a_file_does_not_say_which_digest_it_is() -> Result<()> {
+    in_each_mode("pinned", |env, fixture| {
+        let image = usual();
+        let call = call(env, fixture);
+        let pinned = format!("team/saved@{}", digest(b"what was reviewed"));
+        let named = |name: &str| layout(&image, name);
+        let file = env.put(fixture, "pinned.tar", named(&pinned))?;
+        let output = says(&call, &["import", text(&file)], 2)?;
+        ensure!(output.stderr.contains("name"), "{}", output.stderr);
+        says(&call, &["verify", &pinned], 4)?;
+        // Under a name that is taken, who had it is told.
+        let other = crate::made::image(&[tar(&[("etc/", b"")]), tar(&[("etc/a", b"a")])]);
+        let file = env.put(fixture, "one.tar", named("team/laid:3"))?;
+        says(&call, &["import", text(&file)], 0)?;
+        let file = env.put(fixture, "two.tar", layout(&other, "team/laid:3"))?;
+        let output = says(&call, &["import", text(&file)], 0)?;
+        let before = format!("was {} before", digest(&image.manifest));
+        ensure!(output.stderr.contains(&before), "{}", output.stderr);
+        Ok(())
+    })
+}
+
 #[test]
 fn files_of_each_kind_are_imported() -> Result<()> {
     in_each_mode("imported", |env, fixture| {

@@ -191,6 +191,9 @@ pub(super) fn build(
     let mut bytes = 0;
     let mut seen = layers::Inodes::default();
     let system = rooted.as_ref().map(Rooted::upper);
+    if let Some(system) = &system {
+        notes.extend(prune::prune_root(open(system)?.as_fd())?.notes());
+    }
     let system = system.as_ref().map(|upper| (upper, ROOT_LAYER));
     let made = [(&upper, WORKSPACE), (&own, HOME_LAYER)];
     for (from, name) in made.into_iter().chain(system) {
