@@ -114,11 +114,10 @@ pub fn remove_abandoned(
     store: &Store,
     place: RunId,
 ) -> Result<(), Error> {
-    let Some(_lock) = RunLock::claim(home, place)? else {
-        return Ok(());
-    };
+    let used = || Error::UsedAgain(place.to_string());
+    let _lock = RunLock::claim(home, place)?.ok_or_else(used)?;
     if store::is_known(store, place)? {
-        return Ok(());
+        return Err(used());
     }
     ownership::remove(program, &home.workspaces(), place.as_str())?;
     sandbox::sweep(place.as_str());

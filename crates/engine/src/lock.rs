@@ -71,20 +71,32 @@ impl RunLock {
             })
         };
         make()?;
+        let mut locked = Self::lock(home, run, OFlags::CREATE | OFlags::EXCL);
         for _ in 0..TRIES {
-            match Self::lock(home, run, OFlags::CREATE | OFlags::EXCL) {
-                // `gc` took it for abandoned before it was locked.
-                Err(LockError::Removed { .. }) if !path.exists() => make()?,
-                locked => return locked,
+            match &locked {
+                // `gc` takes it for abandoned that was not locked yet, and removes it.
+                Err(LockError::Removed { .. } | LockError::Held { .. }) => {}
+                Err(LockError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                }
+                _ => break,
             }
+            if !path.exists() {
+                make()?;
+            }
+            locked = Self::lock(home, run, OFlags::CREATE);
         }
-        Err(LockError::Removed { run })
+        locked
     }
 
     /// Takes over the workspace of somebody who is gone; `None` while somebody is there, or has
     /// not come to lock it yet.
     pub fn claim(home: &Home, run: RunId) -> Result<Option<Self>, LockError> {
-        match Self::lock(home, run, OFlags::empty()) {
+        // Without a lock but with something in it: whoever removed it before was killed.
+        let flags = match Self::is_begun(home, run) {
+            true => OFlags::CREATE,
+            false => OFlags::empty(),
+        };
+        match Self::lock(home, run, flags) {
             Ok(lock) => Ok(Some(lock)),
             Err(LockError::Held { .. } | LockError::Removed { .. }) => Ok(None),
             Err(LockError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -92,6 +104,12 @@ impl RunLock {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether there is more than the directory, which is made before its lock.
+    pub fn is_begun(home: &Home, run: RunId) -> bool {
+        let entries = std::fs::read_dir(home.workspace(run));
+        entries.is_ok_and(|mut entries| entries.next().is_some())
     }
 
     /// Whether a living process drives the run. A run without a lock file is driven by nobody.
@@ -330,6 +348,9 @@ mod tests {
         std::fs::create_dir(home.workspace(run)).unwrap();
         assert!(RunLock::claim(&home, run).unwrap().is_none());
         assert!(home.workspace(run).exists() && !home.lock(run).exists());
+        // Something that lost its lock is nobody's.
+        std::fs::write(home.workspace(run).join("rest"), "").unwrap();
+        assert!(RunLock::claim(&home, run).unwrap().is_some());
     }
 
     #[test]

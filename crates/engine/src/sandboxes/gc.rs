@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::fail;
 use crate::ids::{BaseId, LayerId, MirrorId, RunId, SandboxId};
 use crate::images::Leftover;
-use crate::lock::FileLock;
+use crate::lock::{FileLock, RunLock};
 use crate::store::{
     BaseKind, BaseRecord, OrphanKind, SandboxRecord, SourceState, StoreError, orphans,
 };
@@ -196,7 +196,9 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
     }
     for orphan in orphans(&host.store, &host.home)? {
         // Bundles and logs are evidence: a person decides.
-        if let (OrphanKind::Workspace, Some(id)) = (orphan.kind, orphan.run) {
+        if let (OrphanKind::Workspace, Some(id)) = (orphan.kind, orphan.run)
+            && RunLock::is_begun(&host.home, id)
+        {
             actions.push(Action {
                 what: What::RemoveAbandoned(id),
                 why: "whoever worked there is gone".to_owned(),
