@@ -16,6 +16,7 @@ use ringfence_engine::home::Home;
 use ringfence_engine::store::{RunRecord, Store};
 use ringfence_engine::verdicts::{self, Anyway, Deciding};
 use ringfence_model::verdict::Decision;
+use rustix::termios::{QueueSelector, tcflush};
 
 use super::open;
 use crate::text::{clean, clean_bytes, clean_json};
@@ -281,6 +282,8 @@ fn ask(bundle: &Bundle) -> anyhow::Result<Answer> {
             bundle.run()
         )?;
     }
+    // What was typed before it was shown is no answer to it.
+    tcflush(std::io::stdin(), QueueSelector::IFlush)?;
     write!(out, "\nApprove and apply this? [y/N] ")?;
     out.flush()?;
     let mut answer = String::new();

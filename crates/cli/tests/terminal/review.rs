@@ -200,6 +200,15 @@ fn what_was_typed_before_it_was_seen_decides_nothing() -> Result<()> {
         let (status, seen) = screen.finish_with(" approved by ")?;
         ensure!(status.success(), "{seen:?}");
         ensure!(held(env, fixture)?.lines().count() == 1);
+        // The question of `apply` is one, too.
+        let call = env.call(fixture).variable("TERM", "xterm");
+        let mut asked = OnTerminal::start_with(&call, "y\n", &["apply", "last"])?;
+        asked.until("Approve and apply this? [y/N] ")?;
+        asked.press("n\n")?;
+        asked.until("nothing was applied")?;
+        ensure!(asked.child.wait()?.code() == Some(3), "{:?}", asked.seen);
+        ensure!(held(env, fixture)?.lines().count() == 1);
+        ensure!(!fixture.folder.join("README").exists());
         Ok(())
     })
 }
