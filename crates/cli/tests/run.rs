@@ -32,6 +32,8 @@ mod options;
 mod patches;
 #[path = "run/published.rs"]
 mod published;
+#[path = "run/rechecked.rs"]
+mod rechecked;
 #[path = "run/registries.rs"]
 mod registries;
 #[path = "support/sandboxed.rs"]

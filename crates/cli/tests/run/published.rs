@@ -237,6 +237,16 @@ fn whole(bench: &Bench<'_>) -> Result<()> {
         let output = bench.publish(&[&format!("--branch={branch}")])?;
         ensure!(!output.status.success(), "{branch}: {}", output.tail());
     }
+    // Where the forge is not known, nothing is made that would be in the way later.
+    let address = |url: &str| {
+        let words = ["config", "remote.origin.url", url];
+        env.git(fixture, &fixture.folder, &words)
+    };
+    let url = env.git(fixture, &fixture.folder, &["config", "remote.origin.url"])?;
+    address("https://forge.example/owner/app.git")?;
+    let output = bench.publish(&[])?;
+    ensure!(!output.status.success(), "{}", output.tail());
+    address(url.trim())?;
     ensure!(bench.refs()? == before && bench.asked() == 0);
     ensure!(heads()? == local, "a branch was left: {}", heads()?);
 

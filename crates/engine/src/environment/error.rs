@@ -98,7 +98,8 @@ impl EnvironmentError {
                 "it goes when the runs and sandboxes that stand on it are removed".to_owned()
             }
             Self::Changed { .. } => {
-                "run something in the folder first, then verify the environment of that".to_owned()
+                "give the options that it was made with (`--policy`, `--image`, `--setup-network`), or run something in the folder first and verify what that made"
+                    .to_owned()
             }
             _ => return None,
         })

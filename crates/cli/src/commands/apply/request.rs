@@ -57,6 +57,8 @@ impl Request {
             let name = self.remote.clone();
             return Err(engine(pull_request::PullRequestError::NoRemote { name }).into());
         };
+        // A branch that nobody can push is not made.
+        pull_request::ready(home, &remote)?;
         let address = remote.source.text();
         let wanted = Wanted {
             run: run.id.as_str(),
