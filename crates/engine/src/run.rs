@@ -585,10 +585,8 @@ impl Drop for Undo<'_> {
             return;
         }
         // The agent's work may be in the layer: it is kept unless the agent never started.
-        let began = self
-            .store
-            .run(self.id)
-            .is_ok_and(|run| run.started_us.is_some());
+        let run = self.store.run(self.id);
+        let began = run.is_ok_and(|run| run.started_us.is_some());
         if began {
             let _ = self.store.mark_lost(self.id);
         } else {

@@ -19,6 +19,7 @@
 
 mod error;
 mod names;
+mod owners;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -42,6 +43,7 @@ use error::{failed, make, refused};
 use names::Name;
 
 pub use error::UnpackError;
+pub(super) use owners::Owners;
 
 /// The marker by which an overlay hides what is below a directory.
 const OPAQUE: &str = "user.overlay.opaque";
@@ -58,24 +60,6 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
-
-/// Who owns what is unpacked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owners {
-    /// Whoever the tar says: only root can.
-    AsInTar,
-    /// Who unpacks.
-    Caller,
-}
-
-impl Owners {
-    pub fn of_this_process() -> Self {
-        match rustix::process::geteuid().is_root() {
-            true => Self::AsInTar,
-            false => Self::Caller,
-        }
-    }
-}
 
 /// What became of a tar.
 #[derive(Debug)]
