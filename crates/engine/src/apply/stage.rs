@@ -29,7 +29,9 @@ impl<'a> Stage<'a> {
     pub fn make(root: BorrowedFd<'a>, name: Vec<u8>) -> io::Result<Self> {
         rustix::fs::mkdirat(root, &name[..], Mode::RWXU)?;
         let stage = Self::open(root, name)?;
-        // What replaces a file gets that file's access list, and none of a directory.
+        // What replaces a file gets that file's access list, and none of a directory; neither does
+        // the stage, which one could close to its owner.
+        handle::set_mode(stage.dir.as_fd(), 0o700)?;
         match rustix::fs::fremovexattr(&stage.dir, "system.posix_acl_default") {
             Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(stage),
             Err(errno) => Err(errno.into()),
