@@ -14,6 +14,8 @@ mod commits;
 mod corpus;
 #[path = "run/environments.rs"]
 mod environments;
+#[path = "run/exams.rs"]
+mod exams;
 #[path = "run/faithful.rs"]
 mod faithful;
 #[path = "run/faults.rs"]
@@ -28,6 +30,10 @@ mod listed;
 mod options;
 #[path = "run/patches.rs"]
 mod patches;
+#[path = "run/published.rs"]
+mod published;
+#[path = "run/registries.rs"]
+mod registries;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,

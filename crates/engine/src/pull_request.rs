@@ -83,7 +83,7 @@ pub fn publish(
     progress: &mut dyn Progress,
 ) -> Result<Published, Error> {
     let run = publishing.run;
-    if !matches!(verdicts::standing(store, home, run)?, Standing::Approved(_)) {
+    if !matches!(verdicts::proven(store, home, run)?, Standing::Approved(_)) {
         let run = run.id.to_string();
         return Err(PullRequestError::NotApproved { run }.into());
     }

@@ -151,6 +151,7 @@ pub fn run(
     for overlay in &spec.overlays {
         disk.also(&overlay.layer.join("upper"))?;
     }
+    checks::warm(request);
     let given = gate.as_ref().map(Gate::environment).unwrap_or_default();
     let env = request.environment(&standing.env, given);
     let exec = exec(request, env.clone(), &workspace, inputs);

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use ringfence_engine::apply::{
     self, AgentCommits, Applied, ApplyError, Branching, Bundle, Commit, Extent, Fitting, Gate,
     OuterLinks, Person,
@@ -16,6 +16,7 @@ use ringfence_engine::home::Home;
 use ringfence_engine::store::{RunRecord, Store};
 use ringfence_engine::verdicts::{self, Anyway, Deciding};
 use ringfence_model::verdict::Decision;
+use rustix::termios::{QueueSelector, tcflush};
 
 use super::open;
 use crate::text::{clean, clean_bytes, clean_json};
@@ -33,6 +34,7 @@ const SHOWN_LINES: usize = 400;
 /// Needs a verdict. On a terminal, a run that nobody has looked at is shown, and you are asked;
 /// `--approve` approves and applies in one step. Otherwise the exit code is 3.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("commit").args(["branch", "pull_request"]).multiple(true))]
 pub struct Apply {
     /// Id, its beginning, name, or `last`
     #[arg(value_name = "RUN")]
@@ -44,16 +46,16 @@ pub struct Apply {
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,
     /// The commit that the new one goes on top of: an id, a branch, or `HEAD` [default: the run's]
-    #[arg(long, value_name = "COMMIT", requires = "branch")]
+    #[arg(long, value_name = "COMMIT", requires = "commit")]
     base: Option<String>,
     /// The message of the commit [default: a line about the run]; trailers are added
-    #[arg(long, short, value_name = "TEXT", requires = "branch")]
+    #[arg(long, short, value_name = "TEXT", requires = "commit")]
     message: Option<String>,
     /// The author of the commit [default: you, by your own git settings]
-    #[arg(long, value_name = "NAME <ADDRESS>", requires = "branch")]
+    #[arg(long, value_name = "NAME <ADDRESS>", requires = "commit")]
     author: Option<String>,
     /// Add a `Co-authored-by` trailer; may be repeated
-    #[arg(long = "co-author", value_name = "NAME <ADDRESS>", requires = "branch")]
+    #[arg(long = "co-author", value_name = "NAME <ADDRESS>", requires = "commit")]
     co_authors: Vec<String>,
     /// Keep the commits that the agent made, once they are checked; the new commit is a merge of them
     #[arg(long, requires = "branch", conflicts_with_all = ["base", "pull_request"])]
@@ -63,7 +65,7 @@ pub struct Apply {
     /// Approve it as well, in the same step
     #[arg(long)]
     approve: bool,
-    /// Why it is approved
+    /// Why it is approved; needed where it was rejected before
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
     /// Approve what failed, moved or is too large; the verdict says so
@@ -100,11 +102,13 @@ impl Apply {
             run: &run,
             bundle: &bundle,
         };
-        if self.request.pull_request && !self.check_only {
-            let branch = self
-                .branch
-                .get_or_insert_with(|| Request::branch(&run))
-                .clone();
+        if self.request.pull_request {
+            self.branch.get_or_insert_with(|| Request::branch(&run));
+        }
+        if let Some(branch) = self.branch.clone()
+            && self.request.pull_request
+            && !self.check_only
+        {
             self.pass(&at)?;
             let folder = self.into.clone().unwrap_or_else(|| run.folder.clone());
             let make = || self.commit(&at, Extent::Apply);
@@ -203,7 +207,7 @@ impl Apply {
         let mut passed = Passed::AtOnce;
         let shown = match (&gate, self.approve) {
             // Who says no says why; so does who says yes after that.
-            (Gate::Rejected(_), true) if self.why.is_none() => {
+            (Gate::Rejected(_), true) if !self.says_why() => {
                 gate.pass(bundle).map_err(Error::Apply)?;
                 return Ok(Passed::AtOnce);
             }
@@ -235,6 +239,11 @@ impl Apply {
         let gate = Gate::of(home, store, run, bundle)?;
         gate.pass(bundle).map_err(Error::Apply)?;
         Ok(passed)
+    }
+
+    fn says_why(&self) -> bool {
+        let why = self.why.as_deref().unwrap_or_default();
+        !why.trim().is_empty()
     }
 
     fn as_json(&self, run: &RunRecord, done: &Done) -> anyhow::Result<String> {
@@ -294,6 +303,8 @@ fn ask(bundle: &Bundle) -> anyhow::Result<Answer> {
             bundle.run()
         )?;
     }
+    // What was typed before it was shown is no answer to it.
+    tcflush(std::io::stdin(), QueueSelector::IFlush)?;
     write!(out, "\nApprove and apply this? [y/N] ")?;
     out.flush()?;
     let mut answer = String::new();

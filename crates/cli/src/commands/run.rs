@@ -30,6 +30,7 @@ use ringfence_model::wire::WindowSize;
 
 use self::task::Tasked;
 use super::limits::{LimitArgs, VariableArgs, typed_as};
+use super::list;
 use super::open;
 use super::policy::PolicyArgs;
 use crate::console::{Live, Passing, window_size};
@@ -155,8 +156,11 @@ impl Run {
         console.leave();
         let result = result?;
         if self.json {
+            let mut value = serde_json::to_value(&result)?;
+            let run = store.run(result.run)?;
+            value["review"] = list::review_json(&home, &store, &run);
             let mut out = std::io::stdout().lock();
-            writeln!(out, "{}", clean_json(&serde_json::to_string(&result)?))?;
+            writeln!(out, "{}", clean_json(&serde_json::to_string(&value)?))?;
         } else {
             tell(&result, &request.notes);
         }

@@ -195,7 +195,7 @@ impl ApplyError {
             }
             Self::Rejected { run, .. } => {
                 return Some(format!(
-                    "`ringfence approve {run}` says otherwise, with a reason"
+                    "`--approve --why \"…\"`, or `ringfence approve {run} --why \"…\"`, says otherwise, with a reason"
                 ));
             }
             Self::Changed { run } => {

@@ -15,7 +15,8 @@ use crate::text::clean;
 
 #[derive(Debug, Args)]
 pub struct Request {
-    /// Push the branch and open a pull request for it, with your own credentials
+    /// Push the branch (`ringfence/RUN` unless named) and open a pull request for it, with your own
+    /// credentials
     #[arg(long)]
     pub pull_request: bool,
     /// The remote of the folder's repository
