@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args};
 use ringfence_engine::apply::{
-    self, AgentCommits, Applied, ApplyError, Branching, Bundle, Commit, Extent, Gate, OuterLinks,
-    Person,
+    self, AgentCommits, Applied, ApplyError, Branching, Bundle, Commit, Extent, Fitting, Gate,
+    OuterLinks, Person,
 };
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
@@ -111,10 +111,7 @@ impl Apply {
         {
             self.pass(&at)?;
             let folder = self.into.clone().unwrap_or_else(|| run.folder.clone());
-            let make = || match self.work(&at, Extent::Apply)? {
-                Done::Branch(commit) => Ok(commit),
-                Done::Tree(_) => unreachable!("a branch is named above"),
-            };
+            let make = || self.commit(&at, Extent::Apply);
             let published =
                 self.request
                     .publish((&home, &store), (&run, &bundle), (&folder, &branch), make)?;
@@ -130,11 +127,25 @@ impl Apply {
             false => Extent::Apply,
         };
         // What does not fit is said before anybody is asked.
-        if extent == Extent::Apply {
-            self.work(&at, Extent::Look)?;
-            self.pass(&at)?;
-        }
-        let done = self.work(&at, extent)?;
+        let done = match (self.branch.is_some(), extent) {
+            (true, Extent::Look) => Done::Branch(self.commit(&at, Extent::Look)?),
+            (true, Extent::Apply) => {
+                self.commit(&at, Extent::Look)?;
+                self.pass(&at)?;
+                Done::Branch(self.commit(&at, Extent::Apply)?)
+            }
+            (false, Extent::Look) => Done::Tree(self.fit(&at)?.told()),
+            (false, Extent::Apply) => {
+                let fitting = self.fit(&at)?;
+                let fitting = match self.pass(&at)? {
+                    Passed::AtOnce => fitting,
+                    // Meanwhile anything may have happened.
+                    Passed::Asked => self.fit(&at)?,
+                };
+                let allowed = || allowed(&at);
+                Done::Tree(fitting.apply(&home, &allowed).map_err(Error::Apply)?)
+            }
+        };
         let mut out = std::io::stdout().lock();
         match (self.json, &done) {
             (true, done) => writeln!(out, "{}", clean_json(&self.as_json(&run, done)?))?,
@@ -144,32 +155,24 @@ impl Apply {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn work(&self, at: &At<'_>, extent: Extent) -> anyhow::Result<Done> {
-        let At {
-            home,
-            store,
-            run,
-            bundle,
-        } = *at;
-        let into = self.into.as_deref();
-        let links = match self.allow_links {
+    fn links(&self) -> OuterLinks {
+        match self.allow_links {
             true => OuterLinks::Allowed,
             false => OuterLinks::Refused,
-        };
-        let allowed = || {
-            let gate = Gate::of(home, store, run, bundle);
-            let gate = gate.map_err(|error| ApplyError::Verdict(Box::new(error)))?;
-            gate.pass(bundle).map(|_| ())
-        };
-        let Some(name) = &self.branch else {
-            let applied = apply::to_tree(home, bundle, into, links, extent, &allowed)
-                .map_err(Error::Apply)?;
-            return Ok(Done::Tree(applied));
-        };
+        }
+    }
+
+    fn fit(&self, at: &At<'_>) -> anyhow::Result<Fitting> {
+        let fitting = apply::to_tree(at.home, at.bundle, self.into.as_deref(), self.links());
+        Ok(fitting.map_err(Error::Apply)?)
+    }
+
+    fn commit(&self, at: &At<'_>, extent: Extent) -> anyhow::Result<Commit> {
+        let name = self.branch.clone().unwrap_or_default();
         let person = |text: &String| Person::parse(text).map_err(Error::Apply);
         let branching = Branching {
-            name: name.clone(),
-            links,
+            name,
+            links: self.links(),
             base: self.base.clone(),
             message: self.message.clone(),
             author: self.author.as_ref().map(person).transpose()?,
@@ -183,13 +186,13 @@ impl Apply {
                 false => AgentCommits::Left,
             },
         };
-        let commit = apply::to_branch(home, bundle, into, &branching, extent, &allowed)
-            .map_err(Error::Apply)?;
-        Ok(Done::Branch(commit))
+        let (into, allowed) = (self.into.as_deref(), || allowed(at));
+        let commit = apply::to_branch(at.home, at.bundle, into, &branching, extent, &allowed);
+        Ok(commit.map_err(Error::Apply)?)
     }
 
     /// Goes on only with a verdict.
-    fn pass(&self, at: &At<'_>) -> anyhow::Result<()> {
+    fn pass(&self, at: &At<'_>) -> anyhow::Result<Passed> {
         let At {
             home,
             store,
@@ -198,23 +201,27 @@ impl Apply {
         } = *at;
         let gate = Gate::of(home, store, run, bundle)?;
         if let Gate::Open(_) = gate {
-            return Ok(());
+            return Ok(Passed::AtOnce);
         }
         let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        let mut passed = Passed::AtOnce;
         let shown = match (&gate, self.approve) {
             // Who says no says why; so does who says yes after that.
             (Gate::Rejected(_), true) if !self.says_why() => {
                 gate.pass(bundle).map_err(Error::Apply)?;
-                return Ok(());
+                return Ok(Passed::AtOnce);
             }
             (_, true) => None,
             (Gate::Undecided(_), false) if terminal && !self.json => match ask(bundle)? {
-                Answer::Yes { shown } => shown,
+                Answer::Yes { shown } => {
+                    passed = Passed::Asked;
+                    shown
+                }
                 Answer::No => return Err(Error::Apply(ApplyError::NotApproved).into()),
             },
             _ => {
                 gate.pass(bundle).map_err(Error::Apply)?;
-                return Ok(());
+                return Ok(Passed::AtOnce);
             }
         };
         let deciding = Deciding {
@@ -231,7 +238,7 @@ impl Apply {
         verdicts::record(home, store, run, deciding)?;
         let gate = Gate::of(home, store, run, bundle)?;
         gate.pass(bundle).map_err(Error::Apply)?;
-        Ok(())
+        Ok(passed)
     }
 
     fn says_why(&self) -> bool {
@@ -248,6 +255,20 @@ impl Apply {
         value["applied"] = (!self.check_only).into();
         Ok(serde_json::to_string(&value)?)
     }
+}
+
+/// Whether a verdict still holds; asked once more when nobody else is at work.
+fn allowed(at: &At<'_>) -> Result<(), ApplyError> {
+    let gate = Gate::of(at.home, at.store, at.run, at.bundle);
+    let gate = gate.map_err(|error| ApplyError::Verdict(Box::new(error)))?;
+    gate.pass(at.bundle).map(|_| ())
+}
+
+/// How it came to a verdict.
+enum Passed {
+    AtOnce,
+    /// A person took the time to look.
+    Asked,
 }
 
 /// What came of it.

@@ -204,11 +204,13 @@ fn what_a_file_has_besides_its_content_is_kept() -> Result<()> {
             "20000400ffffffff",
         ]
         .concat();
-        let set = |name: &str, value: &str| {
+        let set_of = |file: &Path, name: &str, value: &str| {
             let mut command = std::process::Command::new("setfattr");
-            crate::support::run_quietly(command.args(["-n", name, "-v", value]).arg(&file))
+            crate::support::run_quietly(command.args(["-n", name, "-v", value]).arg(file))
         };
+        let set = |name: &str, value: &str| set_of(&file, name, value);
         set("user.note", "kept")?;
+        let default = list.clone();
         if set("system.posix_acl_access", &list).is_err() {
             println!("SKIPPED access lists: the file system has none");
             return Ok(());
@@ -220,11 +222,12 @@ fn what_a_file_has_besides_its_content_is_kept() -> Result<()> {
                 "0x0100000200040000000000000000000000000000",
             )?;
         }
-        let value = |name: &str| {
+        let value_of = |file: &Path, name: &str| {
             let mut buffer = vec![0; 4096];
-            let read = rustix::fs::getxattr(&file, name, &mut buffer[..]);
+            let read = rustix::fs::getxattr(file, name, &mut buffer[..]);
             read.ok().map(|length| buffer[..length].to_vec())
         };
+        let value = |name: &str| value_of(&file, name);
         let before = (value("user.note"), value("system.posix_acl_access"));
         ensure!(before.0.is_some() && before.1.is_some());
         ensure!(!root || value("security.capability").is_some());
@@ -242,6 +245,12 @@ fn what_a_file_has_besides_its_content_is_kept() -> Result<()> {
         ensure!(list.windows(4).any(|window| window == somebody), "{list:?}");
         // What was allowed to the program that was there is not allowed to what came.
         ensure!(value("security.capability").is_none());
+        // A list that a directory gives is for what is new in it, and not for what was there.
+        set_of(&fixture.folder, "system.posix_acl_default", &default)?;
+        let run = approved(env, fixture, "echo more >> a.txt; echo new > new")?;
+        apply(env, fixture, &[&run], 0)?;
+        let list_of = |name| value_of(&fixture.folder.join(name), "system.posix_acl_access");
+        ensure!(list_of("a.txt").is_none() && list_of("new").is_some());
         Ok(())
     })
 }
