@@ -21,13 +21,17 @@ mod error;
 mod execute;
 mod gate;
 mod intent;
+mod kept;
 mod links;
 mod merge;
 mod objects;
 mod plan;
 mod recover;
+mod sound;
 mod stage;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -35,7 +39,7 @@ use std::path::{Path, PathBuf};
 use ringfence_model::ByteText;
 use serde::Serialize;
 
-pub use branch::{Branching, Commit, to_branch};
+pub use branch::{AgentCommits, Branching, Commit, to_branch};
 pub use bundle::Bundle;
 pub use commit::Person;
 pub use error::{ApplyError, Conflict};
@@ -45,7 +49,7 @@ pub use recover::{Settled, recover};
 use crate::home::Home;
 use crate::ids::RunId;
 use crate::patch::Patch;
-use plan::Planner;
+use plan::{HELD_BYTES, Planner};
 use target::Target;
 
 /// What becomes of links that lead out of the folder.
@@ -118,7 +122,7 @@ fn to_target(
     if home.root().starts_with(&target.top) {
         return Err(ApplyError::HoldsHome(target.top.clone()));
     }
-    let plan = Planner::new(target, patch, links).plan()?;
+    let plan = Planner::new(target, patch, links, HELD_BYTES).plan()?;
     let applied = plan.told(target);
     if extent == Extent::Apply && !plan.ops.is_empty() {
         execute::execute(home, run, target.root.as_fd(), &target.top, plan, allowed)?;

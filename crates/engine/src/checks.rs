@@ -51,7 +51,7 @@ use crate::run::RunRequest;
 use crate::workspace::Workspace;
 
 pub use again::Fresh;
-pub use later::{Later, LaterError, check_again, later, standing};
+pub use later::{Later, LaterError, as_it_ran, check_again, later, standing};
 pub(crate) use room::cgroup_names;
 
 use kept::Key;

@@ -35,6 +35,7 @@ use crate::bundle::{Facts, Packing};
 use crate::changes;
 use crate::checks::{self, Fresh, Subject};
 use crate::clock::now_us;
+use crate::commits;
 use crate::environment::{self, Resolved, Standing};
 use crate::error::Error;
 use crate::evidence::Evidence;
@@ -256,6 +257,11 @@ pub fn run(
     journal.flush()?;
     fail::point("run:ended");
     let bundle = home.bundle(id);
+    let mut notes = notes(request, &workspace, &standing, status);
+    let commits = commits::keep(home, id, &base, &guard).unwrap_or_else(|why| {
+        notes.push(format!("the agent's commits are not kept: {why}"));
+        None
+    });
     let result = RunResult {
         run: id,
         name: request.name.clone(),
@@ -288,13 +294,14 @@ pub fn run(
         probes: probed,
         journal_head: journal.head().to_owned(),
         evidence: Some(attribution),
-        notes: notes(request, &workspace, &standing, status),
+        notes,
         line_counts: review.lines,
         claimed: claimed.unwrap_or_default(),
         observed: Observations::of(&evidence, &attended.hits),
         checks,
         flags: review.flags,
         environment: standing.facts.clone(),
+        commits,
     };
     let facts = Facts {
         policy: request.policy(&workspace.spec().inside),

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args};
 use ringfence_engine::apply::{
-    self, Applied, ApplyError, Branching, Bundle, Commit, Extent, Gate, OuterLinks, Person,
+    self, AgentCommits, Applied, ApplyError, Branching, Bundle, Commit, Extent, Gate, OuterLinks,
+    Person,
 };
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
@@ -56,6 +57,9 @@ pub struct Apply {
     /// Add a `Co-authored-by` trailer; may be repeated
     #[arg(long = "co-author", value_name = "NAME <ADDRESS>", requires = "commit")]
     co_authors: Vec<String>,
+    /// Keep the commits that the agent made, once they are checked; the new commit is a merge of them
+    #[arg(long, requires = "branch", conflicts_with_all = ["base", "pull_request"])]
+    keep_commits: bool,
     #[command(flatten)]
     request: Request,
     /// Approve it as well, in the same step
@@ -152,12 +156,12 @@ impl Apply {
             true => OuterLinks::Allowed,
             false => OuterLinks::Refused,
         };
+        let allowed = || {
+            let gate = Gate::of(home, store, run, bundle);
+            let gate = gate.map_err(|error| ApplyError::Verdict(Box::new(error)))?;
+            gate.pass(bundle).map(|_| ())
+        };
         let Some(name) = &self.branch else {
-            let allowed = || {
-                let gate = Gate::of(home, store, run, bundle);
-                let gate = gate.map_err(|error| ApplyError::Verdict(Box::new(error)))?;
-                gate.pass(bundle).map(|_| ())
-            };
             let applied = apply::to_tree(home, bundle, into, links, extent, &allowed)
                 .map_err(Error::Apply)?;
             return Ok(Done::Tree(applied));
@@ -174,8 +178,13 @@ impl Apply {
                 .iter()
                 .map(person)
                 .collect::<Result<_, _>>()?,
+            commits: match self.keep_commits {
+                true => AgentCommits::Kept,
+                false => AgentCommits::Left,
+            },
         };
-        let commit = apply::to_branch(bundle, into, &branching, extent).map_err(Error::Apply)?;
+        let commit = apply::to_branch(home, bundle, into, &branching, extent, &allowed)
+            .map_err(Error::Apply)?;
         Ok(Done::Branch(commit))
     }
 
@@ -320,16 +329,21 @@ fn tell_tree(
 
 fn tell_branch(commit: &Commit, out: &mut impl std::io::Write) -> std::io::Result<()> {
     let name = commit.branch.trim_start_matches("refs/heads/");
+    let kept = match commit.kept.len() {
+        0 => String::new(),
+        1 => ", with a commit of the agent".to_owned(),
+        count => format!(", with {count} commits of the agent"),
+    };
     match &commit.commit {
         Some(id) => writeln!(
             out,
-            "branch `{}` is at {id}, on top of {}",
+            "branch `{}` is at {id}, on top of {}{kept}",
             clean(name),
             commit.parent
         ),
         None => writeln!(
             out,
-            "branch `{}` would hold tree {}, on top of {}; nothing was made",
+            "branch `{}` would hold tree {}, on top of {}{kept}; nothing was made",
             clean(name),
             commit.tree,
             commit.parent

@@ -30,6 +30,7 @@ use ringfence_model::wire::WindowSize;
 
 use self::task::Tasked;
 use super::limits::{LimitArgs, VariableArgs, typed_as};
+use super::list;
 use super::open;
 use super::policy::PolicyArgs;
 use crate::console::{Live, Passing, window_size};
@@ -40,7 +41,7 @@ use crate::text::{clean, clean_json};
 /// The command sees the folder as it is, uncommitted work included, at `/workspace`. It runs as
 /// user `agent` with an empty home and no network but what its policy allows. The real folder does not change.
 ///
-/// `ringfence diff` prints the patch, `git apply` takes it. The exit code is 0 if the command
+/// `ringfence review` shows the patch, `ringfence apply` takes it. The exit code is 0 if the command
 /// succeeded and 1 if it did not; `--pass-exit-code` passes the command's own.
 ///
 /// With `--check`, the host runs commands of its own on the folder with the patch, in fresh
@@ -155,8 +156,11 @@ impl Run {
         console.leave();
         let result = result?;
         if self.json {
+            let mut value = serde_json::to_value(&result)?;
+            let run = store.run(result.run)?;
+            value["review"] = list::review_json(&home, &store, &run);
             let mut out = std::io::stdout().lock();
-            writeln!(out, "{}", clean_json(&serde_json::to_string(&result)?))?;
+            writeln!(out, "{}", clean_json(&serde_json::to_string(&value)?))?;
         } else {
             tell(&result, &request.notes);
         }

@@ -8,6 +8,7 @@ use super::*;
 
 const BOUNDS: Bounds = Bounds {
     entries: 1000,
+    names: 64 << 10,
     bytes: 16 << 20,
     ratio: 100,
     ratio_from: 1 << 20,
@@ -120,7 +121,13 @@ fn try_unpack(tar: &[u8], bounds: Bounds) -> (tempfile::TempDir, Result<Unpacked
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("outside"), "untouched").unwrap();
     let root = open(directory.path());
-    let unpacked = unpack(tar, root, bounds, Owners::of_this_process());
+    let unpacked = unpack(
+        tar,
+        root,
+        bounds,
+        &Spent::default(),
+        Owners::of_this_process(),
+    );
     let outside = std::fs::read_to_string(directory.path().join("outside")).unwrap();
     assert_eq!(outside, "untouched");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
@@ -546,10 +553,52 @@ fn a_million_entries_have_a_bound_with_its_own_message() {
         at: 0,
         left: 1_000_000,
     };
-    let error = unpack(endless, root, crate::images::BOUNDS, Owners::Caller).unwrap_err();
+    let error = unpack(
+        endless,
+        root,
+        crate::images::BOUNDS,
+        &Spent::default(),
+        Owners::Caller,
+    )
+    .unwrap_err();
     let most = crate::images::BOUNDS.entries;
     assert_eq!(
         error.to_string(),
         format!("it has more than {most} entries")
     );
+    let long = Endless {
+        header: header(b'3', &[b'd'; 99], 0, b""),
+        at: 0,
+        left: 1000,
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let error = unpack(
+        long,
+        open(directory.path()),
+        BOUNDS,
+        &Spent::default(),
+        Owners::Caller,
+    )
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the paths of its entries have more than 65536 bytes"
+    );
+}
+
+#[test]
+fn what_no_layer_has_too_much_of_all_of_them_may_have() {
+    let spent = Spent::default();
+    let one = |_| {
+        let many = Endless {
+            header: header(b'3', b"d", 0, b""),
+            at: 0,
+            left: 900,
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let root = open(directory.path());
+        unpack(many, root, BOUNDS, &spent, Owners::Caller).map(|_| ())
+    };
+    let ends: Vec<bool> = (0..3).map(one).map(|end| end.is_ok()).collect();
+    assert_eq!(ends, [true, true, false]);
 }
