@@ -119,6 +119,55 @@ fn r48_the_best_attempt_is_kept_and_the_others_are_out_of_the_way() -> Result<()
     })
 }
 
+#[test]
+fn an_attempt_that_cannot_be_done_leaves_the_others_what_they_are() -> Result<()> {
+    in_each_mode("attempt-fails", |env, fixture| {
+        value_is(env, fixture, "1\n")?;
+        env.run_with(fixture, &["--name", "try-2"], "true")?;
+        let words = [
+            "run",
+            "--json",
+            "--name",
+            "try",
+            "--attempts",
+            "3",
+            "--check",
+            "grep -q 2 value",
+            "--",
+            "sh",
+            "-c",
+            "echo 2 > value",
+        ];
+        let output = env.call(fixture).finish(&words)?;
+        output.exits(0)?;
+        let told = output
+            .stderr
+            .contains("[2/3] failed: there is one named `try-2`");
+        ensure!(told, "{}", output.stderr);
+        let found = output.json.clone().with_context(|| output.tail())?;
+        let names: Vec<&Value> = found["attempts"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|own| &own["name"])
+            .collect();
+        ensure!(
+            names.len() == 2
+                && names.contains(&&json!("try-1"))
+                && names.contains(&&json!("try-3")),
+            "{found}"
+        );
+        // None can be done: that is what is said.
+        env.run_with(fixture, &["--name", "all-1"], "true")?;
+        env.run_with(fixture, &["--name", "all-2"], "true")?;
+        let words = ["run", "--name", "all", "--attempts", "2", "--", "true"];
+        let output = env.call(fixture).finish(&words)?;
+        output.exits(2)?;
+        ensure!(output.stderr.contains("all-1"), "{}", output.stderr);
+        Ok(())
+    })
+}
+
 fn keys(value: &Value) -> Vec<&str> {
     let fields = value.as_object().into_iter().flatten();
     let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
