@@ -58,8 +58,21 @@ pub struct KeptCommits {
     pub sha256: String,
 }
 
-/// Keeps what an agent committed, where the run began from a commit; says why it cannot.
+/// Keeps what an agent committed, where the run began from a commit; a note says why it cannot.
 pub(crate) fn keep(
+    home: &Home,
+    run: RunId,
+    base: &Base,
+    guard: &Guard,
+    notes: &mut Vec<String>,
+) -> Option<KeptCommits> {
+    try_keep(home, run, base, guard).unwrap_or_else(|why| {
+        notes.push(format!("the agent's commits are not kept: {why}"));
+        None
+    })
+}
+
+fn try_keep(
     home: &Home,
     run: RunId,
     base: &Base,

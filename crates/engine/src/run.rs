@@ -258,10 +258,7 @@ pub fn run(
     fail::point("run:ended");
     let bundle = home.bundle(id);
     let mut notes = notes(request, &workspace, &standing, status);
-    let commits = commits::keep(home, id, &base, &guard).unwrap_or_else(|why| {
-        notes.push(format!("the agent's commits are not kept: {why}"));
-        None
-    });
+    let commits = commits::keep(home, id, &base, &guard, &mut notes);
     let result = RunResult {
         run: id,
         name: request.name.clone(),
