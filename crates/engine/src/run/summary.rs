@@ -134,7 +134,7 @@ fn environment(facts: &EnvironmentFacts) -> String {
         .iter()
         .map(|(name, version)| match version.contains(name.as_str()) {
             true => code(version).to_string(),
-            false => code(&format!("{name} {version}")).to_string(),
+            false => code(format!("{name} {version}")).to_string(),
         });
     let parts = std::iter::once(image.to_owned()).chain(setup).chain(caches);
     parts.chain(tools).collect::<Vec<_>>().join(", ")
