@@ -18,6 +18,8 @@ mod held;
 mod options;
 #[path = "run/patches.rs"]
 mod patches;
+#[path = "run/standing.rs"]
+mod standing;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,

@@ -9,6 +9,8 @@
 )]
 mod support;
 
+#[path = "terminal/init.rs"]
+mod init;
 #[path = "terminal/review.rs"]
 mod review;
 
@@ -41,14 +43,25 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(env: &Sandboxed, fixture: &Fixture, words: &[&str]) -> Result<Self> {
+        Self::start_with(env, fixture, &[], words)
+    }
+
+    /// The same, with variables of the caller.
+    fn start_with(
+        env: &Sandboxed,
+        fixture: &Fixture,
+        variables: &[(&str, &str)],
+        words: &[&str],
+    ) -> Result<Self> {
         let (ours, theirs) = open_pair(91, 37)?;
         let theirs = File::from(theirs);
         let before = tcgetattr(&theirs)?;
         // `setsid` makes the terminal the controlling one, and then becomes the program.
-        let mut command = env
-            .call(fixture)
-            .variable("TERM", "xterm")
-            .command(&["setsid", "--ctty"], words);
+        let mut call = env.call(fixture).variable("TERM", "xterm");
+        for (name, value) in variables {
+            call = call.variable(name, value);
+        }
+        let mut command = call.command(&["setsid", "--ctty"], words);
         let child = command
             .stdin(theirs.try_clone()?)
             .stdout(theirs.try_clone()?)
