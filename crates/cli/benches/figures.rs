@@ -10,6 +10,8 @@
 
 #![allow(clippy::print_stdout, reason = "the table is what a bench is for")]
 
+#[path = "figures/apply.rs"]
+mod apply;
 #[path = "figures/burst.rs"]
 mod burst;
 #[path = "figures/checks.rs"]
@@ -71,6 +73,7 @@ const FIGURES: &[Figure] = &[
     ("cli", start::whole_program),
     ("exec", exec::measure),
     ("patch", patch::measure),
+    ("apply", apply::measure),
     ("density", density::measure),
     ("burst", burst::measure),
     ("fork", fork::forks_once),

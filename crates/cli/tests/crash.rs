@@ -19,6 +19,8 @@ mod crowd;
 mod damage;
 #[path = "crash/disk.rs"]
 mod disk;
+#[path = "crash/environments.rs"]
+mod environments;
 #[path = "crash/images.rs"]
 mod images;
 #[path = "crash/killed.rs"]

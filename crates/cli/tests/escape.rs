@@ -163,8 +163,52 @@ fn r67_the_host_runs_nothing_of_the_agents() -> Result<()> {
                 "{words:?} ran what the agent wrote"
             );
         }
-        Ok(())
+        take(env, fixture, run)
     })
+}
+
+/// Takes what an agent left, to a branch and to the files. It may be refused; nothing of it runs, and
+/// of `.git` only what a branch needs is written.
+fn take(env: &Sandboxed, fixture: &Fixture, run: &str) -> Result<()> {
+    let before = fingerprint(&fixture.folder.join(".git"))?;
+    let author = ["--author", "A <a@example.org>"];
+    for words in [
+        &["apply", run, "--approve", "--anyway", "--branch", "taken"][..],
+        &["apply", run, "--keep-commits", "--branch", "kept"],
+        &["apply", run],
+    ] {
+        let author = if words.contains(&"--branch") {
+            &author[..]
+        } else {
+            &[]
+        };
+        let taken = env.ringfence(fixture, LOOK_SECONDS, &[words, author].concat())?;
+        ensure!(!taken.hung(), "{words:?} hangs");
+        ensure!(
+            matches!(taken.status.code(), Some(0 | 2 | 3)),
+            "{words:?} failed: {}",
+            taken.tail()
+        );
+        ensure!(
+            !Path::new(HOST_CANARY).exists(),
+            "{words:?} ran what the agent wrote"
+        );
+    }
+    let after = fingerprint(&fixture.folder.join(".git"))?;
+    let is_same = |path: &&std::path::PathBuf| before.get(*path) == after.get(*path);
+    let of_a_branch = |path: &&std::path::PathBuf| {
+        let text = path.to_string_lossy();
+        ["/.git/objects", "/.git/refs/heads", "/.git/logs"]
+            .iter()
+            .any(|part| text.contains(part))
+    };
+    let git = fixture.folder.join(".git");
+    let changed = before.keys().chain(after.keys());
+    let mut changed = changed.filter(|path| !is_same(path) && !of_a_branch(path) && **path != git);
+    match changed.next() {
+        Some(path) => bail!("`{}` changed", path.display()),
+        None => Ok(()),
+    }
 }
 
 #[test]

@@ -19,6 +19,10 @@ mod pulls;
 mod real;
 #[path = "image/registry.rs"]
 mod registry;
+#[path = "image/roots.rs"]
+mod roots;
+#[path = "image/runs.rs"]
+mod runs;
 #[path = "image/server.rs"]
 mod server;
 

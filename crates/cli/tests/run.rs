@@ -8,16 +8,34 @@ mod applied;
 mod attempts;
 #[path = "run/checks.rs"]
 mod checks;
+#[path = "run/commits.rs"]
+mod commits;
+#[path = "run/corpus.rs"]
+mod corpus;
 #[path = "run/environments.rs"]
 mod environments;
+#[path = "run/exams.rs"]
+mod exams;
+#[path = "run/faithful.rs"]
+mod faithful;
+#[path = "run/faults.rs"]
+mod faults;
 #[path = "run/folders.rs"]
 mod folders;
 #[path = "run/held.rs"]
 mod held;
+#[path = "run/listed.rs"]
+mod listed;
 #[path = "run/options.rs"]
 mod options;
 #[path = "run/patches.rs"]
 mod patches;
+#[path = "run/published.rs"]
+mod published;
+#[path = "run/rechecked.rs"]
+mod rechecked;
+#[path = "run/registries.rs"]
+mod registries;
 #[path = "run/standing.rs"]
 mod standing;
 #[path = "support/sandboxed.rs"]

@@ -27,7 +27,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{Termios, tcgetattr};
 use serde_json::Value;
 
-use support::{Fixture, RUN_SECONDS, Sandboxed, expect, in_each_mode};
+use support::{Call, Fixture, RUN_SECONDS, Sandboxed, expect, in_each_mode};
 
 /// A `ringfence` that has a terminal as its own.
 struct OnTerminal {
@@ -43,24 +43,18 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(env: &Sandboxed, fixture: &Fixture, words: &[&str]) -> Result<Self> {
-        Self::start_with(env, fixture, &[], words)
+        let call = env.call(fixture).variable("TERM", "xterm");
+        Self::start_with(&call, "", words)
     }
 
-    /// The same, with variables of the caller.
-    fn start_with(
-        env: &Sandboxed,
-        fixture: &Fixture,
-        variables: &[(&str, &str)],
-        words: &[&str],
-    ) -> Result<Self> {
+    /// With keys that are typed before the program is there.
+    fn start_with(call: &Call<'_>, typed: &str, words: &[&str]) -> Result<Self> {
         let (ours, theirs) = open_pair(91, 37)?;
         let theirs = File::from(theirs);
         let before = tcgetattr(&theirs)?;
+        let mut keys = File::from(ours);
+        keys.write_all(typed.as_bytes())?;
         // `setsid` makes the terminal the controlling one, and then becomes the program.
-        let mut call = env.call(fixture).variable("TERM", "xterm");
-        for (name, value) in variables {
-            call = call.variable(name, value);
-        }
         let mut command = call.command(&["setsid", "--ctty"], words);
         let child = command
             .stdin(theirs.try_clone()?)
@@ -68,7 +62,6 @@ impl OnTerminal {
             .stderr(theirs.try_clone()?)
             .spawn()
             .context("cannot start")?;
-        let keys = File::from(ours);
         let mut reader = keys.try_clone()?;
         let (sender, screen) = channel();
         std::thread::spawn(move || {

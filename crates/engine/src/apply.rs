@@ -21,13 +21,17 @@ mod error;
 mod execute;
 mod gate;
 mod intent;
+mod kept;
 mod links;
 mod merge;
 mod objects;
 mod plan;
 mod recover;
+mod sound;
 mod stage;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -35,7 +39,7 @@ use std::path::{Path, PathBuf};
 use ringfence_model::ByteText;
 use serde::Serialize;
 
-pub use branch::{Branching, Commit, to_branch};
+pub use branch::{AgentCommits, Branching, Commit, to_branch};
 pub use bundle::Bundle;
 pub use commit::Person;
 pub use error::{ApplyError, Conflict};
@@ -45,7 +49,7 @@ pub use recover::{Settled, recover};
 use crate::home::Home;
 use crate::ids::RunId;
 use crate::patch::Patch;
-use plan::Planner;
+use plan::{HELD_BYTES, Plan, Planner};
 use target::Target;
 
 /// What becomes of links that lead out of the folder.
@@ -80,18 +84,41 @@ pub struct Applied {
 /// Asked when nobody else applies any more, before anything is changed: whether it still may be.
 pub type Allowed<'a> = dyn Fn() -> Result<(), ApplyError> + 'a;
 
-/// Applies a bundle to the files of its folder, or of another one.
+/// A patch that fits a folder; nothing was changed yet.
+#[derive(Debug)]
+pub struct Fitting {
+    run: RunId,
+    target: Target,
+    plan: Plan,
+}
+
+impl Fitting {
+    /// What would be done.
+    pub fn told(&self) -> Applied {
+        self.plan.told(&self.target)
+    }
+
+    /// Does it. What was seen of each path must still be so, else everything is put back.
+    pub fn apply(self, home: &Home, allowed: &Allowed<'_>) -> Result<Applied, ApplyError> {
+        let applied = self.told();
+        if !self.plan.ops.is_empty() {
+            let Self { run, target, plan } = self;
+            let root = target.root.as_fd();
+            execute::execute(home, run, root, &target.top, plan, allowed)?;
+        }
+        Ok(applied)
+    }
+}
+
+/// Looks whether a bundle fits the files of its folder, or of another one.
 pub fn to_tree(
     home: &Home,
     bundle: &Bundle,
     into: Option<&Path>,
     links: OuterLinks,
-    extent: Extent,
-    allowed: &Allowed<'_>,
-) -> Result<Applied, ApplyError> {
+) -> Result<Fitting, ApplyError> {
     let target = Target::of_bundle(bundle, into)?;
-    let patch = bundle.patch()?;
-    to_target(home, bundle.run(), &patch, &target, links, extent, allowed)
+    fit(home, bundle.run(), &bundle.patch()?, target, links)
 }
 
 /// Applies a patch whose paths begin at `top`.
@@ -102,26 +129,19 @@ pub fn patch_to_tree(
     top: &Path,
     links: OuterLinks,
 ) -> Result<Applied, ApplyError> {
-    let target = Target::at(top)?;
-    to_target(home, run, patch, &target, links, Extent::Apply, &|| Ok(()))
+    fit(home, run, patch, Target::at(top)?, links)?.apply(home, &|| Ok(()))
 }
 
-fn to_target(
+fn fit(
     home: &Home,
     run: RunId,
     patch: &Patch<'_>,
-    target: &Target,
+    target: Target,
     links: OuterLinks,
-    extent: Extent,
-    allowed: &Allowed<'_>,
-) -> Result<Applied, ApplyError> {
+) -> Result<Fitting, ApplyError> {
     if home.root().starts_with(&target.top) {
-        return Err(ApplyError::HoldsHome(target.top.clone()));
+        return Err(ApplyError::HoldsHome(target.top));
     }
-    let plan = Planner::new(target, patch, links).plan()?;
-    let applied = plan.told(target);
-    if extent == Extent::Apply && !plan.ops.is_empty() {
-        execute::execute(home, run, target.root.as_fd(), &target.top, plan, allowed)?;
-    }
-    Ok(applied)
+    let plan = Planner::new(&target, patch, links, HELD_BYTES).plan()?;
+    Ok(Fitting { run, target, plan })
 }

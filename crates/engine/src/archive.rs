@@ -15,9 +15,10 @@ use crate::error::Error;
 use crate::home::Home;
 use crate::ids::RunId;
 use crate::lock::{LockError, RunLock};
+use crate::ownership;
 use crate::run::RunResult;
 use crate::sandbox;
-use crate::store::{RunRecord, Store};
+use crate::store::{self, RunRecord, Store};
 use crate::workspace::Workspace;
 
 /// The result of a run that was packed.
@@ -103,6 +104,24 @@ pub fn log(home: &Home, run: &RunRecord, stream: Stream) -> Result<File, Error> 
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(not_kept(run, "log")),
         Err(source) => Err(Error::ReadFile { path, source }),
     }
+}
+
+/// Removes the place of somebody who is gone and whom no row knows: of a setup, or of a check.
+/// `program` is this program.
+pub fn remove_abandoned(
+    program: &Path,
+    home: &Home,
+    store: &Store,
+    place: RunId,
+) -> Result<(), Error> {
+    let used = || Error::UsedAgain(place.to_string());
+    let _lock = RunLock::claim(home, place)?.ok_or_else(used)?;
+    if store::is_known(store, place)? {
+        return Err(used());
+    }
+    ownership::remove(program, &home.workspaces(), place.as_str())?;
+    sandbox::sweep(place.as_str());
+    Ok(())
 }
 
 /// Removes a run with everything that is kept of it. What is half gone goes as well.

@@ -31,6 +31,7 @@ use std::time::Instant;
 
 use ringfence_jail::signals::Signals;
 use ringfence_model::changes::Change;
+use ringfence_model::check::protected;
 use ringfence_model::check::{
     CheckReport, CheckVerdict, Checks, Examined, Execution, MAX_TOUCHED, Ran, Tree,
 };
@@ -50,11 +51,11 @@ use crate::run::RunRequest;
 use crate::workspace::Workspace;
 
 pub use again::Fresh;
-pub use later::{Later, LaterError, check_again, later, standing};
+pub use later::{Later, LaterError, as_it_ran, check_again, later, standing};
 pub(crate) use room::cgroup_names;
 
 use kept::Key;
-use room::{Job, Rooms};
+use room::{Job, OfCheck, Rooms};
 use trees::Trees;
 
 /// Where a run has what its checks printed, below its logs.
@@ -98,6 +99,14 @@ impl Told<'_> {
             Some(journal) => Ok(journal.append(event)?),
             None => Ok(()),
         }
+    }
+}
+
+/// Makes ready what checks need, beside whatever else happens now.
+pub(crate) fn warm(request: &RunRequest) {
+    if !request.policy.review.checks.is_empty() {
+        // Nobody waits for it but who needs it.
+        thread::spawn(protected::usual);
     }
 }
 
@@ -182,8 +191,11 @@ fn check(subject: Subject<'_>, mut told: Told<'_>) -> Result<Checks, Error> {
                 .to_owned(),
         );
     } else {
-        for (key, kept) in seen.to_keep {
-            kept::keep(subject.home, &key, &kept)?;
+        for (key, kept) in &seen.to_keep {
+            kept::keep(subject.home, key, kept)?;
+        }
+        if !seen.to_keep.is_empty() {
+            kept::sweep(subject.home);
         }
     }
     checks.duration_ms = began.elapsed().as_millis() as u64;
@@ -309,7 +321,11 @@ impl Validation<'_, '_, '_> {
             stdin: None,
             signals: self.told.signals,
         };
-        let kept = room.run(&self.subject, command, &self.limits, &inputs)?;
+        let mut witness = OfCheck {
+            job,
+            journal: self.told.journal.as_deref_mut(),
+        };
+        let kept = room.run(&self.subject, command, &self.limits, &inputs, &mut witness)?;
         self.rooms.give_back(room);
         let ran = kept.ran.clone();
         self.told.event(ended(job.check, job.tree, &ran))?;

@@ -36,8 +36,8 @@ pub enum CompareError {
     Count,
     #[error("run `{0}` is named twice")]
     Twice(RunId),
-    #[error("run `{0}` left no bundle to compare")]
-    NoBundle(RunId),
+    #[error("none of them left a bundle to compare")]
+    NoBundle,
     #[error("none of them can be kept: no attempt has changes whose checks hold")]
     NoWinner,
 }
@@ -68,6 +68,15 @@ pub struct Attempt {
     pub changes_nothing: bool,
 }
 
+/// An attempt that died before its changes were packed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Lost {
+    pub run: RunId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub status: RunStatus,
+}
+
 /// A path at which attempts differ.
 #[derive(Clone, Debug, Serialize)]
 pub struct Differs {
@@ -81,6 +90,8 @@ pub struct Differs {
 pub struct Compared {
     /// The best first.
     pub attempts: Vec<Attempt>,
+    /// Those that left no bundle, and have no rank.
+    pub lost: Vec<Lost>,
     /// In one sentence, without a byte that an agent chose.
     pub why: String,
     /// Whether the best may be taken without a doubt: it has changes, and all checks hold.
@@ -98,20 +109,35 @@ pub fn compare(home: &Home, runs: &[RunRecord]) -> Result<Compared, Error> {
     }
     let mut found: BTreeMap<RunId, RunResult> = BTreeMap::new();
     let mut attempts = Vec::new();
+    let mut lost: Vec<Lost> = Vec::new();
     let mut notes = Vec::new();
-    for run in runs {
-        let result = archive::result(home, run.id)?.ok_or(CompareError::NoBundle(run.id))?;
-        let checks = checks::standing(home, run.id)?.unwrap_or_default();
-        attempts.push(attempt(run, &result, &checks));
-        if found.insert(run.id, result).is_some() {
+    for (at, run) in runs.iter().enumerate() {
+        if runs[..at].iter().any(|before| before.id == run.id) {
             return Err(CompareError::Twice(run.id).into());
         }
+        if run.status == RunStatus::Running {
+            return Err(Error::StillRunning(run.id.to_string()));
+        }
+        let Some(result) = archive::result(home, run.id)? else {
+            lost.push(Lost {
+                run: run.id,
+                name: run.name.clone(),
+                status: run.status,
+            });
+            continue;
+        };
+        let checks = checks::standing(home, run.id)?.unwrap_or_default();
+        attempts.push(attempt(run, &result, &checks));
+        found.insert(run.id, result);
         if attempts[0].checks != checks.reports.len() {
             notes.push(format!(
                 "run {} was checked otherwise than the first",
                 run.id
             ));
         }
+    }
+    if attempts.is_empty() {
+        return Err(CompareError::NoBundle.into());
     }
     let folders: BTreeSet<&ByteText> = found.values().map(|result| &result.folder).collect();
     if folders.len() > 1 {
@@ -133,6 +159,7 @@ pub fn compare(home: &Home, runs: &[RunRecord]) -> Result<Compared, Error> {
         differs: differs(&order, &found),
         hunks: hunks::others(home, &order, &found)?,
         attempts,
+        lost,
         notes,
     })
 }
@@ -144,7 +171,10 @@ pub fn keep(store: &Store, compared: &Compared) -> Result<RunId, Error> {
     if !holds {
         return Err(CompareError::NoWinner.into());
     }
-    let others: Vec<RunId> = compared.attempts[1..].iter().map(|own| own.run).collect();
+    let others = compared.attempts[1..].iter().map(|own| own.run);
+    let others: Vec<RunId> = others
+        .chain(compared.lost.iter().map(|own| own.run))
+        .collect();
     let word = |key: &str, value| serde_json::Map::from_iter([(key.to_owned(), value)]);
     // Whatever was said of one before, this is the last word.
     let mut kept = word(KEPT, json!({ "of": others }));
@@ -240,6 +270,9 @@ fn rank(own: &Attempt) -> Rank {
 /// What sets the best apart from the next one that is not the same.
 fn why(attempts: &[Attempt]) -> String {
     let best = &attempts[0];
+    if attempts.len() == 1 {
+        return format!("{} is the only one that left a bundle", best.run);
+    }
     let Some(next) = attempts[1..].iter().find(|own| own.tree != best.tree) else {
         return format!(
             "all of them changed the same; {} was the quickest",

@@ -54,7 +54,10 @@ pub use compare::{Difference, How};
 pub use error::EnvironmentError;
 pub use ground::Ground;
 pub use inputs::{Inputs, KeyFile, scope_of};
-pub use manage::{Compared, Listed, find, leavings, list, remove, remove_leaving, verify};
+pub use manage::{
+    Compared, Listed, SharedCache, find, leavings, list, remove, remove_leaving, shared_caches,
+    verify,
+};
 pub(crate) use stand::image_of;
 pub use stand::{Standing, variables};
 

@@ -300,7 +300,7 @@ impl Error {
         match self {
             Self::Later(LaterError::NoCheck)
             | Self::Compare(CompareError::Count | CompareError::Twice(_)) => ErrorKind::Invalid,
-            Self::Compare(CompareError::NoBundle(_)) => ErrorKind::NotFound,
+            Self::Compare(CompareError::NoBundle) => ErrorKind::NotFound,
             Self::Compare(CompareError::NoWinner) => ErrorKind::Denied,
             Self::Later(_) => ErrorKind::Conflict,
             Self::LayPatch(_) => ErrorKind::Unavailable,

@@ -50,7 +50,7 @@ pub use lookup::LookupError;
 pub use nested::hide_git;
 pub use objects::ObjectMount;
 pub use private::{PrivateGit, build_private};
-pub(crate) use refs::{NewBranch, branch_commit, head_commit, new_branch};
+pub(crate) use refs::{NewBranch, RefTarget, branch_commit, head_commit, new_branch, parse_ref};
 use ringfence_model::ByteText;
 use ringfence_model::changes::ObjectHash;
 use ringfence_model::policy::glob::Globs;

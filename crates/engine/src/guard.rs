@@ -34,6 +34,16 @@ impl Guard {
         self.0.as_ref().and_then(replaced).unwrap_or(bytes)
     }
 
+    pub fn has_secrets(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether there is a value in these bytes.
+    pub fn finds(&self, bytes: &[u8]) -> bool {
+        let needles = self.0.as_ref();
+        needles.is_some_and(|needles| needles.find(bytes).is_some())
+    }
+
     /// What searches a stream.
     pub fn stream(&self) -> Option<Stream<Arc<Needles>>> {
         self.0.clone().map(Stream::new)

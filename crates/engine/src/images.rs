@@ -41,6 +41,7 @@ mod unpack;
 mod verify;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringfence_model::ByteText;
 use ringfence_model::image::{Digest, Reference};
@@ -80,6 +81,8 @@ pub struct Image {
 pub(crate) struct Bounds {
     /// Entries of one layer.
     pub entries: u64,
+    /// Bytes of all their paths.
+    pub names: u64,
     /// Bytes of one layer when it is unpacked.
     pub bytes: u64,
     /// How many times its size a layer may unpack to, from so many bytes on.
@@ -91,10 +94,35 @@ pub(crate) struct Bounds {
 /// tenth, and only zeros to less than a hundredth.
 const BOUNDS: Bounds = Bounds {
     entries: 500_000,
+    names: 64 << 20,
     bytes: 64 << 30,
     ratio: 250,
     ratio_from: 256 << 20,
 };
+
+/// BOUND: layers of one image have together so many times what one may have.
+const LAYERS_TOGETHER: u64 = 2;
+
+/// What all layers of one pull or import have had so far.
+#[derive(Debug, Default)]
+pub(crate) struct Spent {
+    entries: AtomicU64,
+    names: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Spent {
+    /// Adds an entry. `false`: there are too many, or they are too large.
+    fn takes(&self, bounds: &Bounds, names: u64, bytes: u64) -> bool {
+        let add = |to: &AtomicU64, more: u64, most: u64| {
+            let before = to.fetch_add(more, Ordering::Relaxed);
+            before.saturating_add(more) <= most.saturating_mul(LAYERS_TOGETHER)
+        };
+        add(&self.entries, 1, bounds.entries)
+            & add(&self.names, names, bounds.names)
+            & add(&self.bytes, bytes, bounds.bytes)
+    }
+}
 
 /// Something of an image that was left out, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +179,11 @@ pub enum Event {
         layer: usize,
     },
     Noted(Note),
+    /// A name is another image's from now on.
+    Renamed {
+        name: String,
+        before: Digest,
+    },
 }
 
 /// Who is told.

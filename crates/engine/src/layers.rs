@@ -31,6 +31,7 @@ use rustix::fs::StatVfsMountFlags;
 pub use crate::changes::{Inodes, Usage};
 pub(crate) use attributes::with_file;
 pub use digest::digest;
+pub(crate) use digest::digest_of_file;
 pub use error::LayersError;
 pub(crate) use make::whiteout;
 

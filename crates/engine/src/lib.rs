@@ -15,6 +15,7 @@ pub mod changes;
 pub mod checks;
 pub mod client;
 mod clock;
+pub mod commits;
 pub mod compare;
 pub mod config;
 pub mod denials;

@@ -64,16 +64,52 @@ impl RunLock {
     /// Makes the workspace directory of a run that is new, and locks it.
     pub fn create(home: &Home, run: RunId) -> Result<Self, LockError> {
         let path = home.workspace(run);
-        rustix::fs::mkdir(&path, Mode::RWXU).map_err(|errno| LockError::CreateWorkspace {
-            path,
-            source: errno.into(),
-        })?;
-        Self::lock(home, run, OFlags::CREATE | OFlags::EXCL)
+        let make = || {
+            rustix::fs::mkdir(&path, Mode::RWXU).map_err(|errno| LockError::CreateWorkspace {
+                path: path.clone(),
+                source: errno.into(),
+            })
+        };
+        make()?;
+        let mut locked = Self::lock(home, run, OFlags::CREATE | OFlags::EXCL);
+        for _ in 0..TRIES {
+            match &locked {
+                // `gc` takes it for abandoned that was not locked yet, and removes it.
+                Err(LockError::Removed { .. } | LockError::Held { .. }) => {}
+                Err(LockError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                }
+                _ => break,
+            }
+            if !path.exists() {
+                make()?;
+            }
+            locked = Self::lock(home, run, OFlags::CREATE);
+        }
+        locked
     }
 
-    /// Takes over a run that is there: to continue or to remove it.
-    pub fn acquire(home: &Home, run: RunId) -> Result<Self, LockError> {
-        Self::lock(home, run, OFlags::CREATE)
+    /// Takes over the workspace of somebody who is gone; `None` while somebody is there, or has
+    /// not come to lock it yet.
+    pub fn claim(home: &Home, run: RunId) -> Result<Option<Self>, LockError> {
+        // Without a lock but with something in it: whoever removed it before was killed.
+        let flags = match Self::is_begun(home, run) {
+            true => OFlags::CREATE,
+            false => OFlags::empty(),
+        };
+        match Self::lock(home, run, flags) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(LockError::Held { .. } | LockError::Removed { .. }) => Ok(None),
+            Err(LockError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether there is more than the directory, which is made before its lock.
+    pub fn is_begun(home: &Home, run: RunId) -> bool {
+        let entries = std::fs::read_dir(home.workspace(run));
+        entries.is_ok_and(|mut entries| entries.next().is_some())
     }
 
     /// Whether a living process drives the run. A run without a lock file is driven by nobody.
@@ -258,11 +294,10 @@ mod tests {
         let lock = RunLock::create(&home, run).unwrap();
         assert_eq!(lock.run(), run);
         assert!(RunLock::is_held(&home, run).unwrap());
-        let error = RunLock::acquire(&home, run).unwrap_err();
-        assert!(matches!(error, LockError::Held { .. }), "{error:?}");
+        assert!(RunLock::claim(&home, run).unwrap().is_none());
         drop(lock);
         assert!(!RunLock::is_held(&home, run).unwrap());
-        RunLock::acquire(&home, run).unwrap();
+        assert!(RunLock::claim(&home, run).unwrap().is_some());
     }
 
     #[test]
@@ -286,7 +321,7 @@ mod tests {
             Err(LockError::Open { .. })
         ));
         assert!(matches!(
-            RunLock::acquire(&home, run),
+            RunLock::claim(&home, run),
             Err(LockError::Open { .. })
         ));
     }
@@ -302,7 +337,43 @@ mod tests {
                 }
             });
             while !asking.is_finished() {
-                RunLock::acquire(&home, run).unwrap();
+                assert!(RunLock::claim(&home, run).unwrap().is_some());
+            }
+        });
+    }
+
+    #[test]
+    fn who_has_not_come_to_lock_yet_is_not_taken_for_gone() {
+        let (_directory, home, run) = home();
+        std::fs::create_dir(home.workspace(run)).unwrap();
+        assert!(RunLock::claim(&home, run).unwrap().is_none());
+        assert!(home.workspace(run).exists() && !home.lock(run).exists());
+        // Something that lost its lock is nobody's.
+        std::fs::write(home.workspace(run).join("rest"), "").unwrap();
+        assert!(RunLock::claim(&home, run).unwrap().is_some());
+    }
+
+    #[test]
+    fn whose_workspace_is_swept_makes_it_again() {
+        let (_directory, home, _) = home();
+        std::thread::scope(|scope| {
+            let making = scope.spawn(|| {
+                for _ in 0..500 {
+                    let run = RunId::random().unwrap();
+                    let lock = RunLock::create(&home, run).unwrap();
+                    assert!(home.lock(run).exists(), "it locks what nobody sees");
+                    drop(lock);
+                }
+            });
+            while !making.is_finished() {
+                for entry in std::fs::read_dir(home.workspaces()).unwrap() {
+                    let path = entry.unwrap().path();
+                    let name = path.file_name().unwrap().to_str().unwrap();
+                    let Some(_held) = RunLock::claim(&home, name.parse().unwrap()).unwrap() else {
+                        continue;
+                    };
+                    std::fs::remove_dir_all(&path).unwrap();
+                }
             }
         });
     }

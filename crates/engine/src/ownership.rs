@@ -15,7 +15,7 @@ use std::path::Path;
 use ringfence_jail::identity::Identity;
 use ringfence_jail::mapped::run_mapped;
 
-use crate::changes::own_tree;
+use crate::changes::{ChangesError, own_tree, remove_tree};
 use crate::error::Error;
 
 /// The word by which this program is asked to do it.
@@ -40,6 +40,21 @@ pub fn take_over(program: &Path, directory: &Path) -> Result<(), Error> {
         Some(0) => Ok(()),
         _ => Err(fail(io::Error::other("its files have other owners"))),
     }
+}
+
+/// Removes a directory that a setup may have left, whoever its files belong to.
+pub fn remove(program: &Path, parent: &Path, name: &str) -> Result<(), Error> {
+    let directory = File::open(parent).map_err(|source| Error::ReadFile {
+        path: parent.to_owned(),
+        source,
+    })?;
+    match remove_tree(directory.as_fd(), name.as_bytes()) {
+        Err(ChangesError::Remove { source, .. })
+            if source.kind() == io::ErrorKind::PermissionDenied => {}
+        removed => return Ok(removed?),
+    }
+    take_over(program, &parent.join(name))?;
+    Ok(remove_tree(directory.as_fd(), name.as_bytes())?)
 }
 
 /// This process as the one with those ids: the tree is its standard input.

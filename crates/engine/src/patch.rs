@@ -34,9 +34,12 @@ pub use shown::{Fate, Shown, ShownHunk};
 
 pub(crate) use content::is_content;
 pub(crate) use found::{Found, find, find_in};
-pub(crate) use paths::above;
+pub(crate) use paths::{above, why_refused as why_path_refused};
 
 use read::{Body, FilePatch, Kind, Sign};
+
+/// BOUND: what a binary content may inflate to; a file of more never gets into a patch.
+const LITERAL_BYTES: u64 = 128 << 20;
 
 /// Before and after.
 type BothSides<'c> = (Cow<'c, [u8]>, Cow<'c, [u8]>);
@@ -76,6 +79,13 @@ impl<'a> Patch<'a> {
         };
         for (file, change) in files.into_iter().zip(changes) {
             agree::check(&file, change).map_err(PatchError::Disagrees)?;
+            // HOSTILE: a few bytes can hold gigabytes, so it is asked before they are inflated.
+            if let Body::Binary { new, old } = &file.body
+                && new.size.max(old.size) > LITERAL_BYTES
+            {
+                let path = change.path.clone();
+                return Err(PatchError::TooLarge { path });
+            }
             if let Body::Text(hunks) = &file.body {
                 for (sign, _) in hunks.iter().flat_map(|hunk| &hunk.lines) {
                     patch.insertions += u64::from(*sign == Sign::In);

@@ -75,6 +75,12 @@ pub struct Published {
     pub found: bool,
 }
 
+/// Whether the forge of a remote is known, and a token for it. Nothing is made where it is not.
+pub fn ready(home: &Home, remote: &Typed) -> Result<(), Error> {
+    Forge::of(home, &remote.source)?.token()?;
+    Ok(())
+}
+
 /// Pushes the branch and opens the request; or finds either.
 pub fn publish(
     home: &Home,
@@ -83,7 +89,7 @@ pub fn publish(
     progress: &mut dyn Progress,
 ) -> Result<Published, Error> {
     let run = publishing.run;
-    if !matches!(verdicts::standing(store, home, run)?, Standing::Approved(_)) {
+    if !matches!(verdicts::proven(store, home, run)?, Standing::Approved(_)) {
         let run = run.id.to_string();
         return Err(PullRequestError::NotApproved { run }.into());
     }

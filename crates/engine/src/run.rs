@@ -35,6 +35,7 @@ use crate::bundle::{Facts, Packing};
 use crate::changes;
 use crate::checks::{self, Fresh, Subject};
 use crate::clock::now_us;
+use crate::commits;
 use crate::environment::{self, Resolved, Standing};
 use crate::error::Error;
 use crate::evidence::Evidence;
@@ -150,6 +151,7 @@ pub fn run(
     for overlay in &spec.overlays {
         disk.also(&overlay.layer.join("upper"))?;
     }
+    checks::warm(request);
     let given = gate.as_ref().map(Gate::environment).unwrap_or_default();
     let env = request.environment(&standing.env, given);
     let exec = exec(request, env.clone(), &workspace, inputs);
@@ -255,6 +257,11 @@ pub fn run(
     journal.flush()?;
     fail::point("run:ended");
     let bundle = home.bundle(id);
+    let mut notes = notes(request, &workspace, &standing, status);
+    let commits = commits::keep(home, id, &base, &guard).unwrap_or_else(|why| {
+        notes.push(format!("the agent's commits are not kept: {why}"));
+        None
+    });
     let result = RunResult {
         run: id,
         name: request.name.clone(),
@@ -287,13 +294,14 @@ pub fn run(
         probes: probed,
         journal_head: journal.head().to_owned(),
         evidence: Some(attribution),
-        notes: notes(request, &workspace, &standing, status),
+        notes,
         line_counts: review.lines,
         claimed: claimed.unwrap_or_default(),
         observed: Observations::of(&evidence, &attended.hits),
         checks,
         flags: review.flags,
         environment: standing.facts.clone(),
+        commits,
     };
     let facts = Facts {
         policy: request.policy(&workspace.spec().inside),
@@ -577,10 +585,8 @@ impl Drop for Undo<'_> {
             return;
         }
         // The agent's work may be in the layer: it is kept unless the agent never started.
-        let began = self
-            .store
-            .run(self.id)
-            .is_ok_and(|run| run.started_us.is_some());
+        let run = self.store.run(self.id);
+        let began = run.is_ok_and(|run| run.started_us.is_some());
         if began {
             let _ = self.store.mark_lost(self.id);
         } else {

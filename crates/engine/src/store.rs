@@ -49,6 +49,7 @@ pub use images::{ImageLayerRecord, ImageRecord};
 pub use layers::{CheckpointRecord, LayerRecord};
 pub(crate) use marks::{ARCHIVED, ATTEMPT, KEPT};
 pub use pull_requests::{PullRequestRecord, PullRequestState};
+pub(crate) use recover::is_known;
 pub use recover::{Orphan, OrphanKind, RecoverError, Recovered, orphans, recover};
 pub(crate) use runs::is_plain_name;
 pub use runs::{

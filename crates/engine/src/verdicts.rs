@@ -128,10 +128,30 @@ pub fn record(
     Ok(verdict)
 }
 
-/// Where the bundle of a run stands, as it is now.
+/// Where the bundle of a run stands, as it is now, by the store: for lists and pages. Nothing is
+/// done by it; see [`proven`].
 pub fn standing(store: &Store, home: &Home, run: &RunRecord) -> Result<Standing, Error> {
     log::settle(home, store)?;
-    let Some(verdict) = store.last_verdict(run.id)? else {
+    stands(home, run, store.last_verdict(run.id)?)
+}
+
+/// Where the bundle of a run stands, by the log itself.
+///
+/// HOSTILE: whoever writes to the store writes any row. One that the log does not have, or has
+/// otherwise, is refused, and not passed over.
+pub fn proven(store: &Store, home: &Home, run: &RunRecord) -> Result<Standing, Error> {
+    // In this order: what is added meanwhile is in the log, and counts.
+    let known = store.last_verdict(run.id)?;
+    let mut all = history(home, store, run.id.as_str())?;
+    if known.is_some_and(|known| !all.contains(&known)) {
+        let path = log::path(home);
+        return Err(VerdictError::Disagree { path }.into());
+    }
+    stands(home, run, all.pop())
+}
+
+fn stands(home: &Home, run: &RunRecord, verdict: Option<Verdict>) -> Result<Standing, Error> {
+    let Some(verdict) = verdict else {
         return Ok(Standing::Held(holds(run)));
     };
     match verdict.decision {

@@ -274,6 +274,15 @@ impl Client {
         })
     }
 
+    /// Whether the server at an address gave the answer, and not one that it redirected to.
+    pub fn is_from(&self, answer: &Answer, address: &str) -> bool {
+        let both = (
+            Address::parse(&answer.from, self.plain),
+            Address::parse(address, self.plain),
+        );
+        matches!(both, (Ok(from), Ok(address)) if from.same_origin(&address))
+    }
+
     fn send_once(
         &self,
         request: &Request,

@@ -50,6 +50,14 @@ impl<'a> RawMode<'a> {
         rustix::termios::tcsetattr(terminal, OptionalActions::Drain, &raw)?;
         Ok(Self { terminal, before })
     }
+
+    /// Switches it once more, after somebody else had the terminal.
+    pub fn again(&self) -> io::Result<()> {
+        let mut raw = self.before.clone();
+        raw.make_raw();
+        let set = rustix::termios::tcsetattr(self.terminal, OptionalActions::Now, &raw);
+        Ok(set?)
+    }
 }
 
 impl Drop for RawMode<'_> {

@@ -322,6 +322,19 @@ impl Checks {
         self.reports.iter().any(CheckReport::shrank)
     }
 
+    /// These, and of earlier ones those that were not done again.
+    #[must_use]
+    pub fn over(mut self, earlier: Self) -> Self {
+        let again = |old: &CheckReport| self.reports.iter().any(|new| new.command == old.command);
+        let kept: Vec<CheckReport> = earlier
+            .reports
+            .into_iter()
+            .filter(|old| !again(old))
+            .collect();
+        self.reports.splice(0..0, kept);
+        self
+    }
+
     /// Whether each check holds.
     pub fn hold(&self) -> bool {
         self.reports.iter().all(CheckReport::holds)

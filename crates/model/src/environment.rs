@@ -23,6 +23,9 @@ pub const HOME: &str = "/home/agent";
 pub struct Environment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Line>,
+    /// A repository proposes it, and the user has not said so.
+    #[serde(skip)]
+    pub image_proposed: bool,
     /// A line or more of shell. Empty: none, whatever a repository names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<Line>,
@@ -37,7 +40,7 @@ pub struct Environment {
     pub network: Network,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretRule>,
-    /// Variables that clients of the setup's presets need, in the setup only.
+    /// Variables of the setup alone: those of `[env.set]`, and what clients of its presets need.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub setup_env: BTreeMap<String, Variable>,
     /// Variables of setup and agent. Whatever else sets one of them counts more.

@@ -123,6 +123,8 @@ pub struct Ended<'a> {
     pub bytes: u64,
     /// Each changed path.
     pub paths: &'a [ByteText],
+    /// Where files were moved from: nothing is there any more.
+    pub moved_from: &'a [ByteText],
     pub flags: &'a [Flag],
     pub checks: ChecksSeen,
     /// Every change is explained by a write that was observed.
@@ -239,9 +241,11 @@ fn approve(rule: &AutoApprove, ended: &Ended<'_>) -> Result<(), String> {
     }
     // HOSTILE: it would decide about the next run.
     let steers = |path: &&ByteText| {
-        path.as_bytes().rsplit(|byte| *byte == b'/').next() == Some(b"ringfence.toml")
+        let name = path.as_bytes().rsplit(|byte| *byte == b'/').next();
+        name.is_some_and(|name| name.eq_ignore_ascii_case(b"ringfence.toml"))
     };
-    if let Some(path) = ended.paths.iter().find(steers) {
+    let touched = || ended.paths.iter().chain(ended.moved_from);
+    if let Some(path) = touched().find(steers) {
         return no(format!("`{path}` steers later runs"));
     }
     if let Some(paths) = &rule.paths {
@@ -251,7 +255,7 @@ fn approve(rule: &AutoApprove, ended: &Ended<'_>) -> Result<(), String> {
         };
         let outside =
             |path: &&ByteText| !globs.matches(Path::new(OsStr::from_bytes(path.as_bytes())));
-        if let Some(path) = ended.paths.iter().find(outside) {
+        if let Some(path) = touched().find(outside) {
             return no(format!("`{path}` is not among its paths"));
         }
     }
@@ -278,6 +282,7 @@ mod tests {
             lines: 10,
             bytes: 500,
             paths,
+            moved_from: &[],
             flags,
             checks: ChecksSeen::Hold,
             evidence_complete: true,
@@ -303,6 +308,7 @@ mod tests {
         let paths: Vec<ByteText> = vec!["src/a.rs".into()];
         let serious = [flag(FlagKind::TestsDeleted, Severity::Serious)];
         let info = [flag(FlagKind::NewProgram, Severity::Info)];
+        let steering: Vec<ByteText> = vec!["sub/Ringfence.toml".into()];
         let good = ended(&paths, &[]);
         assert!(
             auto_approve(&rule(), &good)
@@ -347,6 +353,20 @@ mod tests {
                 },
             ),
             ("lines", Ended { lines: 51, ..good }),
+            (
+                "what steers later runs",
+                Ended {
+                    paths: &steering,
+                    ..good
+                },
+            ),
+            (
+                "what steered them, and is gone",
+                Ended {
+                    moved_from: &steering,
+                    ..good
+                },
+            ),
             (
                 "bytes",
                 Ended {

@@ -104,6 +104,18 @@ pub enum Event {
         tree: Tree,
         command: String,
     },
+    /// It asked for the network, which is its own and not the run's, and this came of it.
+    CheckNetwork {
+        check: u64,
+        tree: Tree,
+        traffic: Traffic,
+    },
+    /// The gate of a check is gone before its sandbox.
+    CheckGateLost {
+        check: u64,
+        tree: Tree,
+        detail: String,
+    },
     /// It ended, or an earlier execution on the same files was taken for it.
     CheckEnded {
         check: u64,

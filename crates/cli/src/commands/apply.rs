@@ -6,15 +6,17 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use ringfence_engine::apply::{
-    self, Applied, ApplyError, Branching, Bundle, Commit, Extent, Gate, OuterLinks, Person,
+    self, AgentCommits, Applied, ApplyError, Branching, Bundle, Commit, Extent, Fitting, Gate,
+    OuterLinks, Person,
 };
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
 use ringfence_engine::store::{RunRecord, Store};
 use ringfence_engine::verdicts::{self, Anyway, Deciding};
 use ringfence_model::verdict::Decision;
+use rustix::termios::{QueueSelector, tcflush};
 
 use super::open;
 use crate::text::{clean, clean_bytes, clean_json};
@@ -32,6 +34,7 @@ const SHOWN_LINES: usize = 400;
 /// Needs a verdict. On a terminal, a run that nobody has looked at is shown, and you are asked;
 /// `--approve` approves and applies in one step. Otherwise the exit code is 3.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("commit").args(["branch", "pull_request"]).multiple(true))]
 pub struct Apply {
     /// Id, its beginning, name, or `last`
     #[arg(value_name = "RUN")]
@@ -43,23 +46,26 @@ pub struct Apply {
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,
     /// The commit that the new one goes on top of: an id, a branch, or `HEAD` [default: the run's]
-    #[arg(long, value_name = "COMMIT", requires = "branch")]
+    #[arg(long, value_name = "COMMIT", requires = "commit")]
     base: Option<String>,
     /// The message of the commit [default: a line about the run]; trailers are added
-    #[arg(long, short, value_name = "TEXT", requires = "branch")]
+    #[arg(long, short, value_name = "TEXT", requires = "commit")]
     message: Option<String>,
     /// The author of the commit [default: you, by your own git settings]
-    #[arg(long, value_name = "NAME <ADDRESS>", requires = "branch")]
+    #[arg(long, value_name = "NAME <ADDRESS>", requires = "commit")]
     author: Option<String>,
     /// Add a `Co-authored-by` trailer; may be repeated
-    #[arg(long = "co-author", value_name = "NAME <ADDRESS>", requires = "branch")]
+    #[arg(long = "co-author", value_name = "NAME <ADDRESS>", requires = "commit")]
     co_authors: Vec<String>,
+    /// Keep the commits that the agent made, once they are checked; the new commit is a merge of them
+    #[arg(long, requires = "branch", conflicts_with_all = ["base", "pull_request"])]
+    keep_commits: bool,
     #[command(flatten)]
     request: Request,
     /// Approve it as well, in the same step
     #[arg(long)]
     approve: bool,
-    /// Why it is approved
+    /// Why it is approved; needed where it was rejected before
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
     /// Approve what failed, moved or is too large; the verdict says so
@@ -96,17 +102,16 @@ impl Apply {
             run: &run,
             bundle: &bundle,
         };
-        if self.request.pull_request && !self.check_only {
-            let branch = self
-                .branch
-                .get_or_insert_with(|| Request::branch(&run))
-                .clone();
+        if self.request.pull_request {
+            self.branch.get_or_insert_with(|| Request::branch(&run));
+        }
+        if let Some(branch) = self.branch.clone()
+            && self.request.pull_request
+            && !self.check_only
+        {
             self.pass(&at)?;
             let folder = self.into.clone().unwrap_or_else(|| run.folder.clone());
-            let make = || match self.work(&at, Extent::Apply)? {
-                Done::Branch(commit) => Ok(commit),
-                Done::Tree(_) => unreachable!("a branch is named above"),
-            };
+            let make = || self.commit(&at, Extent::Apply);
             let published =
                 self.request
                     .publish((&home, &store), (&run, &bundle), (&folder, &branch), make)?;
@@ -122,11 +127,25 @@ impl Apply {
             false => Extent::Apply,
         };
         // What does not fit is said before anybody is asked.
-        if extent == Extent::Apply {
-            self.work(&at, Extent::Look)?;
-            self.pass(&at)?;
-        }
-        let done = self.work(&at, extent)?;
+        let done = match (self.branch.is_some(), extent) {
+            (true, Extent::Look) => Done::Branch(self.commit(&at, Extent::Look)?),
+            (true, Extent::Apply) => {
+                self.commit(&at, Extent::Look)?;
+                self.pass(&at)?;
+                Done::Branch(self.commit(&at, Extent::Apply)?)
+            }
+            (false, Extent::Look) => Done::Tree(self.fit(&at)?.told()),
+            (false, Extent::Apply) => {
+                let fitting = self.fit(&at)?;
+                let fitting = match self.pass(&at)? {
+                    Passed::AtOnce => fitting,
+                    // Meanwhile anything may have happened.
+                    Passed::Asked => self.fit(&at)?,
+                };
+                let allowed = || allowed(&at);
+                Done::Tree(fitting.apply(&home, &allowed).map_err(Error::Apply)?)
+            }
+        };
         let mut out = std::io::stdout().lock();
         match (self.json, &done) {
             (true, done) => writeln!(out, "{}", clean_json(&self.as_json(&run, done)?))?,
@@ -136,32 +155,24 @@ impl Apply {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn work(&self, at: &At<'_>, extent: Extent) -> anyhow::Result<Done> {
-        let At {
-            home,
-            store,
-            run,
-            bundle,
-        } = *at;
-        let into = self.into.as_deref();
-        let links = match self.allow_links {
+    fn links(&self) -> OuterLinks {
+        match self.allow_links {
             true => OuterLinks::Allowed,
             false => OuterLinks::Refused,
-        };
-        let Some(name) = &self.branch else {
-            let allowed = || {
-                let gate = Gate::of(home, store, run, bundle);
-                let gate = gate.map_err(|error| ApplyError::Verdict(Box::new(error)))?;
-                gate.pass(bundle).map(|_| ())
-            };
-            let applied = apply::to_tree(home, bundle, into, links, extent, &allowed)
-                .map_err(Error::Apply)?;
-            return Ok(Done::Tree(applied));
-        };
+        }
+    }
+
+    fn fit(&self, at: &At<'_>) -> anyhow::Result<Fitting> {
+        let fitting = apply::to_tree(at.home, at.bundle, self.into.as_deref(), self.links());
+        Ok(fitting.map_err(Error::Apply)?)
+    }
+
+    fn commit(&self, at: &At<'_>, extent: Extent) -> anyhow::Result<Commit> {
+        let name = self.branch.clone().unwrap_or_default();
         let person = |text: &String| Person::parse(text).map_err(Error::Apply);
         let branching = Branching {
-            name: name.clone(),
-            links,
+            name,
+            links: self.links(),
             base: self.base.clone(),
             message: self.message.clone(),
             author: self.author.as_ref().map(person).transpose()?,
@@ -170,13 +181,18 @@ impl Apply {
                 .iter()
                 .map(person)
                 .collect::<Result<_, _>>()?,
+            commits: match self.keep_commits {
+                true => AgentCommits::Kept,
+                false => AgentCommits::Left,
+            },
         };
-        let commit = apply::to_branch(bundle, into, &branching, extent).map_err(Error::Apply)?;
-        Ok(Done::Branch(commit))
+        let (into, allowed) = (self.into.as_deref(), || allowed(at));
+        let commit = apply::to_branch(at.home, at.bundle, into, &branching, extent, &allowed);
+        Ok(commit.map_err(Error::Apply)?)
     }
 
     /// Goes on only with a verdict.
-    fn pass(&self, at: &At<'_>) -> anyhow::Result<()> {
+    fn pass(&self, at: &At<'_>) -> anyhow::Result<Passed> {
         let At {
             home,
             store,
@@ -185,23 +201,27 @@ impl Apply {
         } = *at;
         let gate = Gate::of(home, store, run, bundle)?;
         if let Gate::Open(_) = gate {
-            return Ok(());
+            return Ok(Passed::AtOnce);
         }
         let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        let mut passed = Passed::AtOnce;
         let shown = match (&gate, self.approve) {
             // Who says no says why; so does who says yes after that.
-            (Gate::Rejected(_), true) if self.why.is_none() => {
+            (Gate::Rejected(_), true) if !self.says_why() => {
                 gate.pass(bundle).map_err(Error::Apply)?;
-                return Ok(());
+                return Ok(Passed::AtOnce);
             }
             (_, true) => None,
             (Gate::Undecided(_), false) if terminal && !self.json => match ask(bundle)? {
-                Answer::Yes { shown } => shown,
+                Answer::Yes { shown } => {
+                    passed = Passed::Asked;
+                    shown
+                }
                 Answer::No => return Err(Error::Apply(ApplyError::NotApproved).into()),
             },
             _ => {
                 gate.pass(bundle).map_err(Error::Apply)?;
-                return Ok(());
+                return Ok(Passed::AtOnce);
             }
         };
         let deciding = Deciding {
@@ -218,7 +238,12 @@ impl Apply {
         verdicts::record(home, store, run, deciding)?;
         let gate = Gate::of(home, store, run, bundle)?;
         gate.pass(bundle).map_err(Error::Apply)?;
-        Ok(())
+        Ok(passed)
+    }
+
+    fn says_why(&self) -> bool {
+        let why = self.why.as_deref().unwrap_or_default();
+        !why.trim().is_empty()
     }
 
     fn as_json(&self, run: &RunRecord, done: &Done) -> anyhow::Result<String> {
@@ -230,6 +255,20 @@ impl Apply {
         value["applied"] = (!self.check_only).into();
         Ok(serde_json::to_string(&value)?)
     }
+}
+
+/// Whether a verdict still holds; asked once more when nobody else is at work.
+fn allowed(at: &At<'_>) -> Result<(), ApplyError> {
+    let gate = Gate::of(at.home, at.store, at.run, at.bundle);
+    let gate = gate.map_err(|error| ApplyError::Verdict(Box::new(error)))?;
+    gate.pass(at.bundle).map(|_| ())
+}
+
+/// How it came to a verdict.
+enum Passed {
+    AtOnce,
+    /// A person took the time to look.
+    Asked,
 }
 
 /// What came of it.
@@ -264,6 +303,8 @@ fn ask(bundle: &Bundle) -> anyhow::Result<Answer> {
             bundle.run()
         )?;
     }
+    // What was typed before it was shown is no answer to it.
+    tcflush(std::io::stdin(), QueueSelector::IFlush)?;
     write!(out, "\nApprove and apply this? [y/N] ")?;
     out.flush()?;
     let mut answer = String::new();
@@ -309,16 +350,21 @@ fn tell_tree(
 
 fn tell_branch(commit: &Commit, out: &mut impl std::io::Write) -> std::io::Result<()> {
     let name = commit.branch.trim_start_matches("refs/heads/");
+    let kept = match commit.kept.len() {
+        0 => String::new(),
+        1 => ", with a commit of the agent".to_owned(),
+        count => format!(", with {count} commits of the agent"),
+    };
     match &commit.commit {
         Some(id) => writeln!(
             out,
-            "branch `{}` is at {id}, on top of {}",
+            "branch `{}` is at {id}, on top of {}{kept}",
             clean(name),
             commit.parent
         ),
         None => writeln!(
             out,
-            "branch `{}` would hold tree {}, on top of {}; nothing was made",
+            "branch `{}` would hold tree {}, on top of {}{kept}; nothing was made",
             clean(name),
             commit.tree,
             commit.parent

@@ -4,14 +4,14 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_engine::attend::{Console, Inputs};
-use ringfence_engine::checks::{Fresh, check_again};
-use ringfence_engine::client::Stream;
+use ringfence_engine::attend::Inputs;
+use ringfence_engine::checks::{Fresh, as_it_ran, check_again};
 use ringfence_jail::signals::Signals;
 
 use super::open;
 use super::run::How;
 use super::run::checks::{CHECKS_FAILED, tell};
+use crate::console::{Live, Passing};
 use crate::text::clean_json;
 
 /// Check what a run left, in fresh sandboxes, now
@@ -41,6 +41,7 @@ impl Check {
         let (home, store) = open()?;
         let run = store.find(&self.run)?;
         let mut request = self.how.request(&home, &run.folder)?;
+        as_it_ran(&home, run.id, &mut request)?;
         for note in std::mem::take(&mut request.notes) {
             anstream::eprintln!("note: {}", crate::text::clean(&note));
         }
@@ -52,7 +53,10 @@ impl Check {
             stdin: None,
             signals: Some(&signals),
         };
-        let checks = check_again(&home, &store, &run, &request, fresh, &inputs, &mut Still)?;
+        let mut console = Live::new(Passing::ToStderr, false);
+        let checks = check_again(&home, &store, &run, &request, fresh, &inputs, &mut console);
+        console.finish();
+        let checks = checks?;
         if self.json {
             let mut out = std::io::stdout().lock();
             writeln!(out, "{}", clean_json(&serde_json::to_string(&checks)?))?;
@@ -64,10 +68,4 @@ impl Check {
             false => ExitCode::from(CHECKS_FAILED),
         })
     }
-}
-
-struct Still;
-
-impl Console for Still {
-    fn output(&mut self, _: Stream, _: &[u8]) {}
 }

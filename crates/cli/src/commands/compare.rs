@@ -83,13 +83,22 @@ pub fn print(compared: &Compared, json: bool) -> anyhow::Result<()> {
             same.unwrap_or_default(),
         )?;
     }
+    for own in &compared.lost {
+        let name = own.name.as_deref().map(clean).unwrap_or_default();
+        let status = own.status.as_str();
+        writeln!(
+            out,
+            "{:<4}  {:<12}  {status:<10}  left no bundle  {name}",
+            "-", own.run
+        )?;
+    }
     writeln!(out, "\n{}", compared.why)?;
     for note in &compared.notes {
         writeln!(out, "note: {}", clean(note))?;
     }
     print_differs(compared, &mut out)?;
     let best = compared.attempts[0].run;
-    writeln!(out, "\nsee it: ringfence diff {best}")?;
+    writeln!(out, "\nsee it: ringfence review {best}")?;
     Ok(())
 }
 

@@ -98,6 +98,7 @@ impl Image {
                         true => PlainHttp::Allowed,
                         false => PlainHttp::LoopbackOnly,
                     },
+                    ..PullOptions::default()
                 };
                 let mut shown = Shown::start();
                 let pulled = images::pull(&home, &store, &image, options, &mut shown);

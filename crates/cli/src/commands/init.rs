@@ -93,7 +93,7 @@ impl Init {
             }
             told::tell(&mut out, &proposal)?;
             if self.user && widened.is_none() {
-                writeln!(out, "\nyour policy grants all of it already")?;
+                writeln!(out, "\nthere is nothing to add to your policy")?;
             }
         }
         self.save(widened.as_ref())?;

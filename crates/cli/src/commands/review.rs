@@ -5,6 +5,7 @@ mod keys;
 mod page;
 mod plain;
 mod screen;
+mod view;
 mod wide;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -176,7 +177,7 @@ impl Review {
 
 /// Where a run stands, in lines.
 fn standing(home: &Home, store: &Store, run: &RunRecord) -> anyhow::Result<Vec<String>> {
-    let lines = match verdicts::standing(store, home, run)? {
+    let lines = match verdicts::proven(store, home, run)? {
         Standing::Held(holds) => holds.iter().map(|hold| format!("held: {hold}")).collect(),
         Standing::Approved(verdict) | Standing::Rejected(verdict) => vec![words(&verdict)],
         Standing::Changed(verdict) => vec![

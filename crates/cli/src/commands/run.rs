@@ -30,6 +30,7 @@ use ringfence_model::wire::WindowSize;
 
 use self::task::Tasked;
 use super::limits::{LimitArgs, VariableArgs, typed_as};
+use super::list;
 use super::open;
 use super::policy::PolicyArgs;
 use crate::console::{Live, Passing, window_size};
@@ -40,7 +41,7 @@ use crate::text::{clean, clean_json};
 /// The command sees the folder as it is, uncommitted work included, at `/workspace`. It runs as
 /// user `agent` with an empty home and no network but what its policy allows. The real folder does not change.
 ///
-/// `ringfence diff` prints the patch, `git apply` takes it. The exit code is 0 if the command
+/// `ringfence review` shows the patch, `ringfence apply` takes it. The exit code is 0 if the command
 /// succeeded and 1 if it did not; `--pass-exit-code` passes the command's own.
 ///
 /// With `--check`, the host runs commands of its own on the folder with the patch, in fresh
@@ -155,8 +156,11 @@ impl Run {
         console.leave();
         let result = result?;
         if self.json {
+            let mut value = serde_json::to_value(&result)?;
+            let run = store.run(result.run)?;
+            value["review"] = list::review_json(&home, &store, &run);
             let mut out = std::io::stdout().lock();
-            writeln!(out, "{}", clean_json(&serde_json::to_string(&result)?))?;
+            writeln!(out, "{}", clean_json(&serde_json::to_string(&value)?))?;
         } else {
             tell(&result, &request.notes);
         }
@@ -366,12 +370,8 @@ fn tell(result: &RunResult, told: &[String]) {
     checks::tell(&result.checks, " ");
     tell_flags(&result.flags, result.run);
     if !result.changed_files.is_empty() {
-        eprintln!("  see it:  ringfence diff {}", result.run);
-        eprintln!(
-            "  take it: ringfence diff {} | {}",
-            result.run,
-            apply_command(result)
-        );
+        eprintln!("  see it:  ringfence review {}", result.run);
+        eprintln!("  take it: ringfence apply {}", result.run);
     }
 }
 
@@ -398,17 +398,6 @@ fn tell_flags(flags: &[Flag], run: RunId) {
             "  {serious} serious and {}; why: ringfence show {run}",
             plural(warnings, "warning")
         );
-    }
-}
-
-/// How to apply the patch from where the caller stands.
-fn apply_command(result: &RunResult) -> String {
-    let folder = PathBuf::from(std::ffi::OsStr::from_bytes(result.folder.as_bytes()));
-    let here = std::env::current_dir().is_ok_and(|here| here.starts_with(&folder));
-    if here {
-        "git apply".to_owned()
-    } else {
-        format!("git -C {} apply", clean(&result.folder.to_text()))
     }
 }
 

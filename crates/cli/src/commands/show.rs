@@ -62,7 +62,7 @@ impl Show {
         }
         if run.bundle.is_some() {
             writeln!(out, "\n## Review\n")?;
-            match verdicts::standing(&store, &home, &run)? {
+            match verdicts::proven(&store, &home, &run)? {
                 Standing::Held(holds) => {
                     for hold in holds {
                         writeln!(out, "- held: {}", clean(&hold.to_string()))?;

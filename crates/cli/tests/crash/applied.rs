@@ -1,4 +1,4 @@
-//! Death at every step of `apply`: the folder is as it was or as it should be, and nothing is left.
+//! patch-018: death at every step of `apply`: the folder is as it was or as it should be, and nothing is left.
 
 use std::collections::BTreeMap;
 use std::fs;

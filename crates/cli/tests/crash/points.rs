@@ -25,6 +25,7 @@ const WALKED: &[&str] = &[
     "squash",
     "keeper",
     "run",
+    "environment",
     "image",
     "apply",
 ];

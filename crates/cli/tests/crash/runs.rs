@@ -20,6 +20,9 @@ fn a_bundle_is_whole_or_not_there() -> Result<()> {
     })
 }
 
+/// What the agent does.
+const SHELL: &str = "echo more >> a.txt; echo x > x";
+
 fn dies_and_is_settled(env: &Sandboxed, fixture: &Fixture, point: &str) -> Result<()> {
     let met = fixture.folder.with_file_name("met");
     let _ = fs::remove_file(&met);
@@ -27,7 +30,15 @@ fn dies_and_is_settled(env: &Sandboxed, fixture: &Fixture, point: &str) -> Resul
         .call(fixture)
         .variable("RINGFENCE_FAIL", point)
         .variable("RINGFENCE_FAIL_MET", &met.to_string_lossy())
-        .live(&["run", "--", "sh", "-c", "echo more >> a.txt; echo x > x"])?
+        .live(&[
+            "run",
+            "--check",
+            "grep -q more a.txt",
+            "--",
+            "sh",
+            "-c",
+            SHELL,
+        ])?
         .finish()?;
     ensure!(output.status.signal() == Some(9), "{}", output.tail());
     let said = fs::read_to_string(&met).unwrap_or_default();

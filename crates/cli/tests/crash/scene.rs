@@ -448,7 +448,7 @@ fn numbers() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn cgroups(directory: &Path, depth: usize) -> Vec<String> {
+pub fn cgroups(directory: &Path, depth: usize) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -14,22 +14,32 @@ fn blob_path(bytes: &[u8]) -> String {
 }
 
 /// As `docker save` has written it for years: layers as they are, one of them behind a link.
-fn saved(image: &Made) -> Vec<u8> {
+pub fn saved(image: &Made) -> Vec<u8> {
     let config = format!("{}.json", digest(&image.config).replace("sha256:", ""));
+    let names: Vec<String> = (0..image.tars.len())
+        .map(|number| format!("{number}/layer.tar"))
+        .collect();
     let manifest = json!([{
         "Config": config,
         "RepoTags": ["team/saved:2"],
-        "Layers": ["one/layer.tar", "two/layer.tar"],
+        "Layers": names,
     }])
     .to_string();
-    tar(&[
-        ("one/", b""),
-        ("one/layer.tar", &image.tars[0]),
-        ("real/layer.tar", &image.tars[1]),
-        ("two/layer.tar", b"-> ../real/layer.tar"),
+    let mut entries: Vec<(&str, &[u8])> = vec![
+        ("0/", b""),
         (&config[..90.min(config.len())], &image.config),
-        ("manifest.json", manifest.as_bytes()),
-    ])
+    ];
+    for (number, (name, tar)) in names.iter().zip(&image.tars).enumerate() {
+        match number {
+            1 => entries.extend([
+                ("real/layer.tar", tar.as_slice()),
+                (name, b"-> ../real/layer.tar"),
+            ]),
+            _ => entries.push((name, tar)),
+        }
+    }
+    entries.push(("manifest.json", manifest.as_bytes()));
+    tar(&entries)
 }
 
 /// An OCI layout.
@@ -51,6 +61,30 @@ fn layout(image: &Made, name: &str) -> Vec<u8> {
         (&one, &image.blobs[0]),
         (&two, &image.blobs[1]),
     ])
+}
+
+/// A digest is what somebody pins: a file that calls itself so is not it.
+#[test]
+fn a_file_does_not_say_which_digest_it_is() -> Result<()> {
+    in_each_mode("pinned", |env, fixture| {
+        let image = usual();
+        let call = call(env, fixture);
+        let pinned = format!("team/saved@{}", digest(b"what was reviewed"));
+        let named = |name: &str| layout(&image, name);
+        let file = env.put(fixture, "pinned.tar", named(&pinned))?;
+        let output = says(&call, &["import", text(&file)], 2)?;
+        ensure!(output.stderr.contains("name"), "{}", output.stderr);
+        says(&call, &["verify", &pinned], 2)?;
+        // Under a name that is taken, who had it is told.
+        let other = crate::made::image(&[tar(&[("etc/", b"")]), tar(&[("etc/a", b"a")])]);
+        let file = env.put(fixture, "one.tar", named("team/laid:3"))?;
+        says(&call, &["import", text(&file)], 0)?;
+        let file = env.put(fixture, "two.tar", layout(&other, "team/laid:3"))?;
+        let output = says(&call, &["import", text(&file)], 0)?;
+        let before = format!("was {} before", digest(&image.manifest));
+        ensure!(output.stderr.contains(&before), "{}", output.stderr);
+        Ok(())
+    })
 }
 
 #[test]
@@ -133,7 +167,7 @@ fn files_that_are_no_images_leave_nothing() -> Result<()> {
             ("climbing", tar(&[("../x", b"")]), "climbs"),
             (
                 "no layer",
-                saved.replace_text("one/layer.tar", "uno/layer.tar"),
+                saved.replace_text("0/layer.tar", "9/layer.tar"),
                 "it has no",
             ),
         ] {

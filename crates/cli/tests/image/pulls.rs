@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::made::{self, Made, digest, index, tar, usual};
 use crate::server::{Asked, Reply, Server, ranged};
@@ -339,7 +340,7 @@ fn tokens_are_got_and_credentials_stay_where_they_belong() -> Result<()> {
         std::fs::create_dir_all(&docker)?;
         let entry = |word: &str| {
             let host = format!("127.0.0.1:{}", registry.port);
-            serde_json::json!({ "auths": { host: { "username": "me", "password": word } } })
+            json!({ "auths": { host: { "username": "me", "password": word } } })
         };
         let mut file = std::fs::File::create(docker.join("config.json"))?;
         write!(file, "{}", entry("wrong"))?;
@@ -359,6 +360,43 @@ fn tokens_are_got_and_credentials_stay_where_they_belong() -> Result<()> {
             .filter(|asked| !asked.header("authorization").is_empty())
             .collect();
         ensure!(!store.asked().is_empty() && leaked.is_empty(), "{leaked:?}");
+        Ok(())
+    })
+}
+
+/// Who keeps the blobs asks who we are, and names a place of its own for the answer.
+#[test]
+fn only_the_registry_itself_asks_who_we_are() -> Result<()> {
+    in_each_mode("asks", |env, fixture| {
+        let image = usual();
+        let thief = Server::start(&image, |_, _| Some(Reply::new(200, r#"{"token":"T"}"#)));
+        let realm = format!("http://127.0.0.1:{}/token", thief.port);
+        for scheme in [format!("Bearer realm=\"{realm}\""), "Basic realm=x".into()] {
+            let store = Server::start(&image, move |_, _| {
+                Some(Reply::new(401, "").with("www-authenticate", scheme.as_str()))
+            });
+            let port = store.port;
+            let registry = Server::start(&image, move |asked, _| {
+                let there = format!("http://127.0.0.1:{port}{}", asked.path);
+                asked
+                    .is_blob()
+                    .then(|| Reply::new(307, "").with("location", there))
+            });
+            let docker = fixture.state.with_file_name("docker");
+            std::fs::create_dir_all(&docker)?;
+            let host = format!("127.0.0.1:{}", registry.port);
+            let entry = json!({ "auths": { host: { "username": "me", "password": "a word" } } });
+            std::fs::write(docker.join("config.json"), entry.to_string())?;
+            let call = call(env, fixture);
+            let output = says(&call, &["pull", &registry.reference()], 3)?;
+            ensure!(output.stderr.contains("does not let"), "{}", output.stderr);
+            let told = [store.asked(), thief.asked(), registry.asked()].concat();
+            let told = told
+                .iter()
+                .any(|asked| !asked.header("authorization").is_empty());
+            ensure!(!told && thief.asked().is_empty(), "{:?}", thief.asked());
+            nothing_is_left(&call, fixture)?;
+        }
         Ok(())
     })
 }

@@ -56,6 +56,14 @@ fn r32_nothing_is_applied_without_a_verdict() -> Result<()> {
             .exits(0)?;
         let said = apply(env, fixture, &[&run], 3)?;
         ensure!(said.contains("was rejected"), "{said}");
+        // Who says yes after a no says why.
+        for words in [&["--approve"][..], &["--approve", "--why", " "]] {
+            let said = apply(env, fixture, &[&[&run[..]], words].concat(), 3)?;
+            ensure!(
+                said.contains("was rejected") && said.contains("--approve --why"),
+                "{said}"
+            );
+        }
         ensure!(seen(fixture)? == before, "something was changed");
 
         let said = apply(

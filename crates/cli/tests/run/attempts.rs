@@ -118,3 +118,170 @@ fn r48_the_best_attempt_is_kept_and_the_others_are_out_of_the_way() -> Result<()
         Ok(())
     })
 }
+
+#[test]
+fn an_attempt_that_cannot_be_done_leaves_the_others_what_they_are() -> Result<()> {
+    in_each_mode("attempt-fails", |env, fixture| {
+        value_is(env, fixture, "1\n")?;
+        env.run_with(fixture, &["--name", "try-2"], "true")?;
+        let words = [
+            "run",
+            "--json",
+            "--name",
+            "try",
+            "--attempts",
+            "3",
+            "--check",
+            "grep -q 2 value",
+            "--",
+            "sh",
+            "-c",
+            "echo 2 > value",
+        ];
+        let output = env.call(fixture).finish(&words)?;
+        output.exits(0)?;
+        let told = output
+            .stderr
+            .contains("[2/3] failed: there is one named `try-2`");
+        ensure!(told, "{}", output.stderr);
+        let found = output.json.clone().with_context(|| output.tail())?;
+        let names: Vec<&Value> = found["attempts"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|own| &own["name"])
+            .collect();
+        ensure!(
+            names.len() == 2
+                && names.contains(&&json!("try-1"))
+                && names.contains(&&json!("try-3")),
+            "{found}"
+        );
+        // None can be done: that is what is said.
+        env.run_with(fixture, &["--name", "all-1"], "true")?;
+        env.run_with(fixture, &["--name", "all-2"], "true")?;
+        let words = ["run", "--name", "all", "--attempts", "2", "--", "true"];
+        let output = env.call(fixture).finish(&words)?;
+        output.exits(2)?;
+        ensure!(output.stderr.contains("all-1"), "{}", output.stderr);
+        Ok(())
+    })
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    let fields = value.as_object().into_iter().flatten();
+    let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn an_attempt_that_died_is_named_and_has_no_rank() -> Result<()> {
+    in_each_mode("died", |env, fixture| {
+        value_is(env, fixture, "1\n")?;
+        let check = ["--check", "grep -q 2 value"];
+        let run = |name: &str, shell: &str| -> Result<String> {
+            let options = [&["--name", name], &check[..]].concat();
+            let result = env.run_with(fixture, &options, shell)?;
+            Ok(result["run"].as_str().context("no run")?.to_owned())
+        };
+        let mut dying = env.call(fixture).live(&[
+            "run",
+            "--name",
+            "dying",
+            "--",
+            "sh",
+            "-c",
+            "echo 2 > value; echo READY; sleep 1000",
+        ])?;
+        dying.until("READY")?;
+        let running = run("good", "echo 2 > value")?;
+        // What still runs is nothing to compare.
+        let early = env.call(fixture).finish(&["compare", "dying", "good"])?;
+        early.exits(2)?;
+        dying.signal(rustix::process::Signal::KILL)?;
+        dying.finish()?;
+        let words = ["compare", "--json", "good", "dying"];
+        let alone = compared(env, fixture, &words)?;
+        ensure!(
+            alone["attempts"][0]["run"] == running.as_str()
+                && alone["lost"][0]["name"] == "dying"
+                && alone["lost"][0]["status"] == "lost",
+            "{alone}"
+        );
+        ensure!(alone["why"].to_string().contains("the only one"), "{alone}");
+        let none = env.call(fixture).finish(&["compare", "dying", "dying"])?;
+        none.exits(2)?;
+
+        // Three that are left; two of them did the same.
+        let twin = run("twin", "echo 2 > value")?;
+        let other = run("other", "echo 22 > value")?;
+        let words = ["compare", "--json", "dying", "other", "twin", "good"];
+        let found = compared(env, fixture, &words)?;
+        ensure!(
+            keys(&found)
+                == [
+                    "attempts", "differs", "hunks", "lost", "notes", "sound", "why"
+                ],
+            "{found}"
+        );
+        ensure!(
+            keys(&found["attempts"][0])
+                == [
+                    "broke",
+                    "changes_nothing",
+                    "checks",
+                    "checks_held",
+                    "deletions",
+                    "denials",
+                    "duration_ms",
+                    "files",
+                    "flaky",
+                    "insertions",
+                    "name",
+                    "own_exam",
+                    "run",
+                    "same_as",
+                    "serious",
+                    "status",
+                    "tree",
+                    "warnings"
+                ],
+            "{found}"
+        );
+        let attempts = found["attempts"].as_array().context("no attempts")?;
+        ensure!(attempts.len() == 3 && found["sound"] == true, "{found}");
+        let group: Vec<&Value> = attempts
+            .iter()
+            .filter(|own| [json!(running), json!(twin)].contains(&own["run"]))
+            .collect();
+        ensure!(group[0]["tree"] == group[1]["tree"], "{found}");
+        ensure!(
+            group[0]["same_as"].is_null() && group[1]["same_as"] == group[0]["run"],
+            "{found}"
+        );
+        let alone = attempts.iter().find(|own| own["run"] == other.as_str());
+        ensure!(alone.is_some_and(|own| own["same_as"].is_null()), "{found}");
+        // In whatever order they are named, the order is the same.
+        let words = ["compare", "--json", "twin", "good", "dying", "other"];
+        let again = compared(env, fixture, &words)?;
+        ensure!(again["attempts"] == found["attempts"], "{again}");
+        let table = env.look(fixture, &["compare", "dying", "other", "good"])?;
+        ensure!(table.contains("left no bundle  dying"), "{table}");
+        // All others are out of the way, the one that died among them.
+        env.look(
+            fixture,
+            &["compare", "--keep", "dying", "other", "twin", "good"],
+        )?;
+        let listed = env.look(fixture, &["list", "--json"])?;
+        ensure!(listed.lines().count() == 1, "{listed}");
+        ensure!(
+            env.look(fixture, &["list", "--all", "--json"])?
+                .lines()
+                .count()
+                == 4,
+            "not all are there"
+        );
+        Ok(())
+    })
+}

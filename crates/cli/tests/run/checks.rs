@@ -367,6 +367,10 @@ fn a_check_that_hangs_or_floods_is_stopped_and_does_not_pass() -> Result<()> {
             "{found}"
         );
         ensure!(found["verdict"] == "still_failing", "{found}");
+        ensure!(
+            found["notes"].to_string().contains("printed more than"),
+            "{found}"
+        );
         let result = env.run_with(
             fixture,
             &["--timeout", "2s", "--check", "sleep 1000"],
@@ -375,6 +379,10 @@ fn a_check_that_hangs_or_floods_is_stopped_and_does_not_pass() -> Result<()> {
         let found = report(&result, "sleep 1000")?;
         ensure!(
             found["executions"][0]["ran"]["outcome"] == "timed_out",
+            "{found}"
+        );
+        ensure!(
+            found["notes"].to_string().contains("`--timeout`"),
             "{found}"
         );
         Ok(())

@@ -356,6 +356,21 @@ fn what_is_written_to_a_cache_is_seen_by_nobody_else() -> Result<()> {
         ensure!(generations(fixture)? == ["1", "2"], "one for each setup");
         env.look(fixture, &["gc"])?;
         ensure!(generations(fixture)? == ["2"], "the old one is swept");
+        // What they take is listed, and they go with the last environment of the folder.
+        let used = |what: &str| -> Result<usize> {
+            let rows: Vec<Value> = serde_json::from_str(&env.look(fixture, &["du", "--json"])?)?;
+            let is_it = |row: &&Value| row["what"] == what && row["bytes"].as_u64() > Some(0);
+            Ok(rows.iter().filter(is_it).count())
+        };
+        ensure!(
+            used("environment")? == 2 && used("cache")? > 0,
+            "not listed"
+        );
+        for key in keys(env, fixture)? {
+            env.look(fixture, &["environment", "rm", &key])?;
+        }
+        env.look(fixture, &["gc"])?;
+        ensure!(used("environment")? == 0 && used("cache")? == 0, "left");
         Ok(())
     })
 }

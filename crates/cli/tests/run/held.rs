@@ -88,3 +88,109 @@ fn r32_a_rule_approves_what_it_says_and_a_repository_can_only_switch_it_off() ->
         held(&review, "not_reviewed")
     })
 }
+
+/// A rule that would approve nearly everything that is small, and its path.
+fn generous(env: &Sandboxed, fixture: &Fixture, paths: &str) -> Result<String> {
+    let text = format!(
+        "[review]\nauto_approve = {{ checks = \"all\", max_lines = 50, flags = \"low\"{paths} }}\n"
+    );
+    let path = env.put(fixture, "../generous.toml", text)?;
+    Ok(path.to_str().context("a plain path")?.to_owned())
+}
+
+fn committed(env: &Sandboxed, fixture: &Fixture, files: &[(&str, &str)]) -> Result<()> {
+    for (name, text) in files {
+        env.put(fixture, name, text)?;
+    }
+    env.git(fixture, &fixture.folder, &["add", "-A"])?;
+    env.git(fixture, &fixture.folder, &["commit", "-qm", "more"])?;
+    Ok(())
+}
+
+#[test]
+fn a_check_that_a_folder_proposes_vouches_for_nothing() -> Result<()> {
+    in_each_mode("held-proposed", |env, fixture| {
+        committed(
+            env,
+            fixture,
+            &[("ringfence.toml", "[review]\nchecks = [\"true\"]\n")],
+        )?;
+        let rule = generous(env, fixture, "")?;
+        let rule = ["--policy", rule.as_str()];
+        let (run, review) = standing(env, fixture, &rule, "echo x > small.txt")?;
+        held(&review, "not_reviewed")?;
+        ensure!(review.to_string().contains("no checks"), "{review}");
+        // It did run, and holds.
+        let page = env.look(fixture, &["show", &run])?;
+        ensure!(page.contains("passes; exit 0 before; exit 0 now"), "{page}");
+        // One of the host beside it is what counts.
+        let own = [&rule[..], &["--check", "test -e a.txt"]].concat();
+        let (_, review) = standing(env, fixture, &own, "echo x > small.txt")?;
+        ensure!(review["state"] == "approved", "{review}");
+        // And one that is proposed can still fail a run.
+        committed(
+            env,
+            fixture,
+            &[("ringfence.toml", "[review]\nchecks = [\"false\"]\n")],
+        )?;
+        let (_, review) = standing(env, fixture, &own, "echo x > small.txt")?;
+        held(&review, "checks")
+    })
+}
+
+#[test]
+fn a_patch_that_steers_later_runs_is_approved_by_no_rule() -> Result<()> {
+    in_each_mode("held-steers", |env, fixture| {
+        committed(
+            env,
+            fixture,
+            &[
+                ("ringfence.toml", "[review]\nprotected = [\"golden\"]\n"),
+                ("notes.txt", "one\ntwo\nthree\nfour\nfive\n"),
+            ],
+        )?;
+        let rule = generous(env, fixture, "")?;
+        let options = ["--policy", rule.as_str(), "--check", "true"];
+        for shell in [
+            "echo '# more' >> ringfence.toml",
+            "rm ringfence.toml",
+            "git mv ringfence.toml other.toml",
+            "echo '[review]' > src/ringfence.toml",
+        ] {
+            let (_, review) = standing(env, fixture, &options, shell)?;
+            ensure!(review["state"] == "held", "{shell}: {review}");
+        }
+        let (_, review) = standing(env, fixture, &options, "echo x > small.txt")?;
+        ensure!(review["state"] == "approved", "{review}");
+        // What a rename takes away is not among the paths of the rule.
+        let rule = generous(env, fixture, ", paths = [\"docs/**\"]")?;
+        let options = ["--policy", rule.as_str(), "--check", "true"];
+        let shell = "mkdir docs; git mv notes.txt docs/notes.txt";
+        let (_, review) = standing(env, fixture, &options, shell)?;
+        held(&review, "not_reviewed")?;
+        ensure!(
+            review.to_string().contains("not among its paths"),
+            "{review}"
+        );
+        let (_, review) = standing(env, fixture, &options, "mkdir docs; echo x > docs/x")?;
+        ensure!(review["state"] == "approved", "{review}");
+        Ok(())
+    })
+}
+
+#[test]
+fn fewer_tests_than_before_are_approved_by_no_rule() -> Result<()> {
+    in_each_mode("held-shrank", |env, fixture| {
+        let count = "echo \"test result: ok. $(cat count) passed; 0 failed; 0 ignored\"";
+        committed(env, fixture, &[("count", "3\n")])?;
+        let rule = generous(env, fixture, "")?;
+        let options = ["--policy", rule.as_str(), "--check", count];
+        let (_, review) = standing(env, fixture, &options, "echo 4 > count")?;
+        ensure!(review["state"] == "approved", "{review}");
+        for shell in ["echo 2 > count", "echo no number > count"] {
+            let (_, review) = standing(env, fixture, &options, shell)?;
+            held(&review, "checks")?;
+        }
+        Ok(())
+    })
+}

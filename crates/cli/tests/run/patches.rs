@@ -49,13 +49,13 @@ touch -d @1 a.txt
 
 /// What a path is, as far as git cares.
 #[derive(Debug, PartialEq, Eq)]
-enum Entry {
+pub enum Entry {
     File { executable: bool, content: Vec<u8> },
     Link(PathBuf),
 }
 
 /// All files below a folder but those of git.
-fn tree(top: &Path) -> Result<BTreeMap<Vec<u8>, Entry>> {
+pub fn tree(top: &Path) -> Result<BTreeMap<Vec<u8>, Entry>> {
     let mut found = BTreeMap::new();
     let mut open = vec![top.to_owned()];
     while let Some(directory) = open.pop() {

@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use super::{
-    Fixture, LEAK_A_DESCRIPTOR, LOOK_SECONDS, Mode, Output, PATH, RUN_SECONDS, Sandboxed,
+    Fixture, LEAK_A_DESCRIPTOR, LOOK_SECONDS, Mode, NOBODY, Output, PATH, RUN_SECONDS, Sandboxed,
     become_owner, last_object, read_back,
 };
 
@@ -25,6 +25,7 @@ impl Sandboxed {
             env: self,
             fixture,
             before: Vec::new(),
+            owner: become_owner(fixture.mode),
             within: Vec::new(),
             variables: Vec::new(),
             folder: fixture.folder.clone(),
@@ -87,12 +88,16 @@ const GIT: [&str; 7] = [
     "protocol.file.allow=always",
 ];
 
+/// Ids that nobody on a machine has.
+const SUBORDINATE: &str = "caller:1200000000:65536\n";
+
 /// See [`Sandboxed::call`].
 #[derive(Debug)]
 pub struct Call<'a> {
     env: &'a Sandboxed,
     fixture: &'a Fixture,
     before: Vec<String>,
+    owner: Vec<String>,
     within: Vec<String>,
     variables: Vec<(String, String)>,
     folder: PathBuf,
@@ -105,6 +110,39 @@ impl Call<'_> {
         self.before
             .extend(words.iter().map(|word| (*word).to_owned()));
         self
+    }
+
+    /// Called by somebody who has a name and subordinate ids: in a view of `/etc` of its own.
+    /// `directory` is where the files of that are made. Needs root.
+    pub fn with_ids(mut self, directory: &Path) -> Result<Self> {
+        let passwd = std::fs::read_to_string("/etc/passwd")?;
+        let own = format!("{passwd}caller:x:{NOBODY}:{NOBODY}::/nonexistent:/bin/false\n");
+        std::fs::create_dir_all(directory)?;
+        for (name, text) in [
+            ("passwd", own.as_str()),
+            ("subuid", SUBORDINATE),
+            ("subgid", SUBORDINATE),
+        ] {
+            std::fs::write(directory.join(name), text)?;
+        }
+        let owner = [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            "for name in passwd subuid subgid; do mount --bind \"$1/$name\" /etc/$name || exit 90; done; \
+             shift; exec \"$@\"",
+            "sh",
+            &directory.to_string_lossy(),
+            "setpriv",
+            "--clear-groups",
+            "--inh-caps=-all",
+            &format!("--reuid={NOBODY}"),
+            &format!("--regid={NOBODY}"),
+            "--",
+        ];
+        self.owner = owner.map(str::to_owned).to_vec();
+        Ok(self)
     }
 
     /// Words directly before `ringfence`, run as the fixture's owner.
@@ -136,7 +174,7 @@ impl Call<'_> {
         settle();
         let mut line: Vec<String> = first.iter().map(|word| (*word).to_owned()).collect();
         line.extend(self.before.iter().cloned());
-        line.extend(become_owner(self.fixture.mode));
+        line.extend(self.owner.iter().cloned());
         line.extend(LEAK_A_DESCRIPTOR.map(str::to_owned));
         line.extend(self.within.iter().cloned());
         let mut command = Command::new(&line[0]);

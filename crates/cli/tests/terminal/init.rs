@@ -27,9 +27,10 @@ fn init_asks_before_it_adds_to_the_policy() -> Result<()> {
     in_each_mode("init-asks", |env, fixture| {
         env.put(fixture, "rust-toolchain", "stable\n")?;
         let policy = fixture.state.join("policy.toml");
+        let call = env.call(fixture).variable("TERM", "xterm");
+        let call = call.variable("HOME", home);
         let ask = || -> Result<OnTerminal> {
-            let variables = [("HOME", home)];
-            let mut screen = OnTerminal::start_with(env, fixture, &variables, &["init", "--user"])?;
+            let mut screen = OnTerminal::start_with(&call, "", &["init", "--user"])?;
             screen.until("? [y/N] ")?;
             // What is asked about was shown before.
             ensure!(screen.seen.contains("[[files.mount]]"), "{:?}", screen.seen);
@@ -59,8 +60,7 @@ fn init_asks_before_it_adds_to_the_policy() -> Result<()> {
             "{text}"
         );
 
-        let variables = [("HOME", home)];
-        let screen = OnTerminal::start_with(env, fixture, &variables, &["init", "--user"])?;
+        let screen = OnTerminal::start_with(&call, "", &["init", "--user"])?;
         let (status, seen) = screen.finish_with("grants all of it already")?;
         ensure!(status.success() && !seen.contains("[y/N]"), "{seen:?}");
         ensure!(fs::read_to_string(&policy)? == text, "it was added twice");

@@ -15,6 +15,7 @@ import os
 with open(b"evil\x1b[2J\xe2\x80\xae.txt", "wb") as out:
     out.write(b"\x1b]0;title\x07\x1b[?1049l\x1b[2Jhostile\n")
     out.write("e\u0301 a\u200bb \u202etxt\n".encode())
+    out.write("x\u2800y\u3164z\u115f\u00ad\u180e\ufeff\U000e0041\n".encode())
     out.write(b"\ttab and bytes \xff\xfe \n")
     out.write(b"x" * 89 + b"E\n")
 with open("long.txt", "w") as out:
@@ -73,6 +74,7 @@ fn what_is_hostile_is_seen_and_does_nothing() -> Result<()> {
             "\\u{1b}]0;title\\u{7}\\u{1b}[?1049l\\u{1b}[2Jhostile",
         )?;
         screen.until("+e\\u{301} a\\u{200b}b \\u{202e}txt")?;
+        screen.until("+x\\u{2800}y\\u{3164}z\\u{115f}\\u{ad}\\u{180e}\\u{feff}\\u{e0041}")?;
         screen.until("+→       tab and bytes \\xff\\xfe·")?;
         // As wide as the screen: the last cell is there.
         screen.until(&format!("+{}E", "x".repeat(89)))?;
@@ -176,6 +178,111 @@ fn the_terminal_is_as_it_was_however_it_ends() -> Result<()> {
             let left = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
             ensure!(seen.contains(left), "{keys:?} {signal:?}: {seen:?}");
         }
+        Ok(())
+    })
+}
+
+#[test]
+fn what_was_typed_before_it_was_seen_decides_nothing() -> Result<()> {
+    in_each_mode("review-ahead", |env, fixture| {
+        env.run_with(fixture, &[], "echo two >> README")?;
+        env.run_with(fixture, &[], "echo three >> README")?;
+        let call = env.call(fixture).variable("TERM", "xterm");
+        // Two runs wait. Approvals that were typed ahead are of neither.
+        let mut screen = OnTerminal::start_with(&call, "aaay\rrno\r", &["review", "--all-held"])?;
+        screen.until("(1 of 2)")?;
+        screen.until("? keys  q quit")?;
+        ensure!(held(env, fixture)?.lines().count() == 2);
+        // A key that is held down: the first is of this run, and none of the next.
+        screen.see("aaaaaaaa", "(2 of 2)")?;
+        ensure!(held(env, fixture)?.lines().count() == 1);
+        screen.press("q")?;
+        let (status, seen) = screen.finish_with(" approved by ")?;
+        ensure!(status.success(), "{seen:?}");
+        ensure!(held(env, fixture)?.lines().count() == 1);
+        // The question of `apply` is one, too.
+        let call = env.call(fixture).variable("TERM", "xterm");
+        let mut asked = OnTerminal::start_with(&call, "y\n", &["apply", "last"])?;
+        asked.until("Approve and apply this? [y/N] ")?;
+        asked.press("n\n")?;
+        asked.until("nothing was applied")?;
+        ensure!(asked.child.wait()?.code() == Some(3), "{:?}", asked.seen);
+        ensure!(held(env, fixture)?.lines().count() == 1);
+        ensure!(!fixture.folder.join("README").exists());
+        Ok(())
+    })
+}
+
+#[test]
+fn it_comes_back_after_it_was_suspended_and_after_others_had_the_terminal() -> Result<()> {
+    in_each_mode("review-suspended", |env, fixture| {
+        env.run_with(fixture, &[], "seq 300 > numbers.txt; echo two >> README")?;
+        let mut screen = OnTerminal::review(env, fixture, &[])?;
+        let (left, entered) = ("\x1b[?1049l", "\x1b[?1049h");
+        // Nobody could continue it here, so that it goes on at once; between, all is as it was.
+        for suspends in ["\x1a", ""] {
+            screen.seen.clear();
+            screen.press(suspends)?;
+            if suspends.is_empty() {
+                screen.signal(Signal::TSTP)?;
+            }
+            screen.until(left)?;
+            screen.until(entered)?;
+            screen.until("? keys  q quit")?;
+            let at = |text: &str| screen.seen.find(text);
+            ensure!(at(left) < at(entered), "{:?}", screen.seen);
+        }
+        // Stopped without being asked; a shell then puts the terminal into another mode.
+        screen.signal(Signal::STOP)?;
+        rustix::termios::tcsetattr(
+            &screen.theirs,
+            rustix::termios::OptionalActions::Now,
+            &screen.before,
+        )?;
+        screen.seen.clear();
+        screen.signal(Signal::CONT)?;
+        screen.until(entered)?;
+        screen.until("? keys  q quit")?;
+        // Keys are heard one by one again, and not shown.
+        screen.see("G", "300")?;
+        screen.resize(60, 10)?;
+        screen.see("g", "run ")?;
+        screen.seen.clear();
+        screen.press("q")?;
+        let (status, seen) = screen.finish_with("nothing was decided")?;
+        ensure!(status.success(), "{seen:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn terminals_that_can_do_less_get_less() -> Result<()> {
+    in_each_mode("review-plain", |env, fixture| {
+        env.run_with(fixture, &[], "echo two >> README")?;
+        // A terminal that can do nothing: one document, without a sequence, and nobody is asked.
+        let dumb = env.call(fixture).variable("TERM", "dumb");
+        let mut screen = OnTerminal::start_with(&dumb, "", &["review"])?;
+        screen.until("+two")?;
+        ensure!(screen.child.wait()?.success());
+        ensure!(!screen.seen.contains('\x1b'), "{:?}", screen.seen);
+        // No colours, and the screen all the same.
+        let plain = env.call(fixture).variable("TERM", "xterm");
+        let plain = plain.variable("NO_COLOR", "1");
+        let mut screen = OnTerminal::start_with(&plain, "", &["review"])?;
+        screen.until("? keys  q quit")?;
+        screen.see("n", "+two")?;
+        for colour in ["\x1b[3", "\x1b[1m", "\x1b[7m"] {
+            ensure!(!screen.seen.contains(colour), "{:?}", screen.seen);
+        }
+        screen.seen.clear();
+        screen.press("q")?;
+        screen.finish_with("nothing was decided")?;
+        // The pager of the user gets all of it, in colour.
+        let paged = env.call(fixture).variable("TERM", "xterm");
+        let paged = paged.variable("PAGER", "sed 's/^/paged: /'");
+        let mut screen = OnTerminal::start_with(&paged, "", &["review", "--plain"])?;
+        screen.until("paged: \x1b[32m+two")?;
+        ensure!(screen.child.wait()?.success());
         Ok(())
     })
 }

@@ -133,7 +133,9 @@ fn r24_what_a_run_writes_is_what_the_schemas_say() -> Result<()> {
             check(Path::new(bundle)).with_context(|| shell.to_owned())?;
         }
         commit_all(env, fixture)?;
-        let result = env.run_with(fixture, &[], ALL_KINDS)?;
+        let commit = "git add -A; git -c user.name=A -c user.email=a@b commit -qm all";
+        let result = env.run_with(fixture, &[], &format!("{ALL_KINDS}\n{commit}"))?;
+        ensure!(result["commits"]["objects"].as_u64() > Some(2), "{result}");
         check(Path::new(result["bundle"].as_str().context("no bundle")?))
     })
 }

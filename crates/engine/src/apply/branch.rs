@@ -17,14 +17,17 @@ use ringfence_model::changes::FileMode;
 use serde::Serialize;
 
 use super::commit::{Person, message};
+use super::kept::{self, Chain, Ground};
 use super::objects::{Objects, write_error};
 use super::target::Target;
-use super::{ApplyError, Bundle, Conflict, Extent, OuterLinks, links};
+use super::{Allowed, ApplyError, Bundle, Conflict, Extent, OuterLinks, links};
 use crate::base::{ChangedError, grown_tree};
 use crate::clock::now_us;
+use crate::commits::Stock;
 use crate::git::{
     Lookup, LookupError, NewBranch, Repository, Scratch, branch_commit, head_commit, new_branch,
 };
+use crate::home::Home;
 use crate::patch::Patch;
 
 /// BOUND: paths that are named as not fitting; each costs a walk.
@@ -42,6 +45,17 @@ pub struct Branching {
     /// The user's own git settings if not said.
     pub author: Option<Person>,
     pub co_authors: Vec<Person>,
+    pub commits: AgentCommits,
+}
+
+/// What becomes of the commits that the agent made itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentCommits {
+    /// The patch is one commit.
+    #[default]
+    Left,
+    /// They are kept as they are, and joined by a merge of ours.
+    Kept,
 }
 
 /// A commit that was made, or would be.
@@ -55,14 +69,19 @@ pub struct Commit {
     pub commit: Option<String>,
     pub tree: String,
     pub parent: String,
+    /// Those of the agent that are kept, from the oldest on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 /// Makes a commit of a bundle's patch on a new branch.
 pub fn to_branch(
+    home: &Home,
     bundle: &Bundle,
     into: Option<&Path>,
     branching: &Branching,
     extent: Extent,
+    allowed: &Allowed<'_>,
 ) -> Result<Commit, ApplyError> {
     let target = Target::of_bundle(bundle, into)?;
     let Some(repository) = &target.repository else {
@@ -80,9 +99,7 @@ pub fn to_branch(
     let mut lookup = Lookup::begin(&objects, repository.hash, scratch.path())?;
     let parent = parent(bundle, repository, branching)?;
     let patch = bundle.patch()?;
-    if branching.links == OuterLinks::Refused {
-        outer_links(&patch, &mut lookup, &target)?;
-    }
+    check_links(&patch, &mut lookup, &target, branching.links)?;
     let base_tree = lookup
         .tree_of(&parent)
         .map_err(|_| ApplyError::NoSuchCommit {
@@ -104,12 +121,33 @@ pub fn to_branch(
             expected: expected.clone(),
         });
     }
+    let chain = match branching.commits {
+        AgentCommits::Left => None,
+        AgentCommits::Kept => {
+            if recorded.is_none() {
+                let why = match &bundle.manifest.base {
+                    Base::Commit { .. } => "they go on top of the commit that the run began from",
+                    _ => "the run began from files that are not committed",
+                };
+                return Err(ApplyError::NoCommits(why.to_owned()));
+            }
+            let ground = Ground {
+                base: (&parent, &base_tree),
+                tree: &tree,
+                links: branching.links,
+                root: target.root.as_fd(),
+            };
+            Some(chain(home, bundle, &mut lookup, &ground)?)
+        }
+    };
+    let kept = chain.as_ref().map(|chain| chain.commits.clone());
     let mut made = Commit {
         repository: repository.top.clone(),
         branch: full.clone(),
         commit: None,
         tree,
         parent,
+        kept: kept.unwrap_or_default(),
     };
     if extent == Extent::Look {
         return Ok(made);
@@ -119,17 +157,25 @@ pub fn to_branch(
     for body in trees {
         objects.write("tree", &body)?;
     }
+    if let Some(chain) = chain {
+        chain.write(&objects)?;
+    }
     let seconds = now_us().div_euclid(1_000_000);
     let committer = committer(repository).unwrap_or_else(|| author.clone());
+    // The first parent is the base: what it adds there is the patch, whatever lies between.
+    let merged = made.kept.last().map(|head| format!("parent {head}\n"));
     let body = format!(
-        "tree {}\nparent {}\nauthor {}\ncommitter {}\n\n{text}",
+        "tree {}\nparent {}\n{}author {}\ncommitter {}\n\n{text}",
         made.tree,
         made.parent,
+        merged.unwrap_or_default(),
         author.at(seconds),
         committer.at(seconds)
     );
     let commit = objects.write("commit", body.as_bytes())?;
     objects.sync()?;
+    // Somebody may have rejected it meanwhile; what was written has no name yet.
+    allowed()?;
     create_ref(repository, &full, &commit, &committer.at(seconds))?;
     made.commit = Some(commit);
     Ok(made)
@@ -223,8 +269,28 @@ fn grow(
     Err(ApplyError::Conflicts(conflicts))
 }
 
-/// Refuses links that lead out of the tree.
-fn outer_links(patch: &Patch<'_>, lookup: &mut Lookup, target: &Target) -> Result<(), ApplyError> {
+/// The agent's own commits, checked.
+fn chain(
+    home: &Home,
+    bundle: &Bundle,
+    lookup: &mut Lookup,
+    ground: &Ground<'_>,
+) -> Result<Chain, ApplyError> {
+    let none = |why: &str| ApplyError::NoCommits(why.to_owned());
+    let kept = bundle.result.commits.as_ref();
+    let kept = kept.ok_or_else(|| none("the run kept none; its notes say why, if it made some"))?;
+    let stock = Stock::open(home, bundle.run(), kept, lookup.hash());
+    let stock = stock.ok_or_else(|| none("they are not there any more, or not as they were"))?;
+    kept::check(stock, &kept.head, lookup, ground)
+}
+
+/// Refuses links that are none, and those that lead out of the tree.
+fn check_links(
+    patch: &Patch<'_>,
+    lookup: &mut Lookup,
+    target: &Target,
+    outer: OuterLinks,
+) -> Result<(), ApplyError> {
     let mut conflicts = Vec::new();
     for entry in &patch.entries {
         let Some(new) = entry.change.new.as_ref() else {
@@ -238,12 +304,18 @@ fn outer_links(patch: &Patch<'_>, lookup: &mut Lookup, target: &Target) -> Resul
             _ => None,
         };
         let content = entry.content(old.as_deref())?.unwrap_or_default();
-        if let Some(why) = links::why_refused(target.root.as_fd(), entry.path(), &content) {
-            conflicts.push(Conflict {
-                path: ByteText::from(entry.path()),
-                why: format!("{why}; `--allow-links` lets it be made"),
-            });
-        }
+        let why = links::why_no_target(&content).map(str::to_owned);
+        let why = why.or_else(|| match outer {
+            OuterLinks::Allowed => None,
+            OuterLinks::Refused => {
+                let why = links::why_refused(target.root.as_fd(), entry.path(), &content)?;
+                Some(format!("{why}; `--allow-links` lets it be made"))
+            }
+        });
+        conflicts.extend(why.map(|why| Conflict {
+            path: ByteText::from(entry.path()),
+            why,
+        }));
     }
     match conflicts.is_empty() {
         true => Ok(()),

@@ -46,6 +46,8 @@ pub enum ApplyError {
     Patch(#[from] PatchError),
     #[error("{}", listed(.0))]
     Conflicts(Vec<Conflict>),
+    #[error("the files of the patch hold more than {most} bytes; nothing was changed")]
+    TooLarge { most: u64 },
     #[error("there is no folder `{}`", .0.display())]
     NoFolder(PathBuf),
     #[error("cannot open `{}`", path.display())]
@@ -94,6 +96,10 @@ pub enum ApplyError {
         found: String,
         expected: String,
     },
+    #[error("the agent's commits cannot be kept: {0}")]
+    NoCommits(String),
+    #[error("the agent's commit {commit} cannot be kept: {why}")]
+    BadCommit { commit: String, why: String },
     #[error("it is not known who you are")]
     NoAuthor,
     #[error("`{0}` is not a name and an address: `Name <address>`")]
@@ -150,12 +156,14 @@ impl ApplyError {
             | Self::NoRepository(_)
             | Self::Branch { .. }
             | Self::NoCommit { .. }
+            | Self::NoCommits(_)
+            | Self::TooLarge { .. }
             | Self::NoAuthor
             | Self::BadPerson(_)
             | Self::BadMessage => ErrorKind::Invalid,
             Self::Conflicts(_) | Self::Busy(_) => ErrorKind::Conflict,
             Self::NoFolder(_) | Self::NoSuchCommit { .. } => ErrorKind::NotFound,
-            Self::OtherTree { .. } => ErrorKind::Denied,
+            Self::OtherTree { .. } | Self::BadCommit { .. } => ErrorKind::Denied,
             Self::Open { .. }
             | Self::Stage { .. }
             | Self::Swap { .. }
@@ -187,7 +195,7 @@ impl ApplyError {
             }
             Self::Rejected { run, .. } => {
                 return Some(format!(
-                    "`ringfence approve {run}` says otherwise, with a reason"
+                    "`--approve --why \"…\"`, or `ringfence approve {run} --why \"…\"`, says otherwise, with a reason"
                 ));
             }
             Self::Changed { run } => {
@@ -198,6 +206,7 @@ impl ApplyError {
             Self::Conflicts(_) => {
                 "put these paths back, or commit them and apply with `--branch NAME`, then merge"
             }
+            Self::TooLarge { .. } => "`--branch NAME` takes one file after the other",
             Self::NoFolder(_) => "`--into FOLDER` says where",
             Self::NoRepository(_) => "without `--branch` the patch goes to the files of the folder",
             Self::Unsupported { .. } => {
@@ -205,6 +214,9 @@ impl ApplyError {
             }
             Self::Branch { .. } => "give a name that no branch has, such as `fix/parser`",
             Self::NoCommit { .. } => "`--base COMMIT` says which commit it goes on top of",
+            Self::NoCommits(_) | Self::BadCommit { .. } => {
+                "nothing was made; without `--keep-commits` the patch is one commit"
+            }
             Self::NoAuthor => {
                 "`--author 'Name <address>'` says it, or `git config --global user.name` and `user.email`"
             }

@@ -4,7 +4,7 @@
 //! A file is exchanged with what replaces it in one step, so that its place is never empty, and what
 //! came out is looked at: where it is not what was planned for, everything is put back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
@@ -145,31 +145,36 @@ fn check_case(stage: &Stage<'_>, plan: &Plan) -> Result<(), ApplyError> {
     if !folds_case(stage).unwrap_or(false) {
         return Ok(());
     }
-    let fold = |path: &[u8]| String::from_utf8_lossy(path).to_lowercase();
-    let mut known = std::collections::BTreeMap::new();
-    let mut conflicts = Vec::new();
-    for op in &plan.ops {
-        if !matches!(op.what, What::Put { .. }) {
-            continue;
-        }
-        for path in above(&op.path).chain([&op.path[..]]) {
-            let other = known.entry(fold(path)).or_insert(path);
-            if *other != path {
-                let why = format!(
-                    "it is the same name as `{}` on this file system",
-                    ByteText::from(*other)
-                );
-                conflicts.push(Conflict {
-                    path: ByteText::from(path),
-                    why,
-                });
-            }
-        }
-    }
+    let put = plan
+        .ops
+        .iter()
+        .filter(|op| matches!(op.what, What::Put { .. }));
+    let conflicts = folding(put.map(|op| &op.path[..]));
     match conflicts.is_empty() {
         true => Ok(()),
         false => Err(ApplyError::Conflicts(conflicts)),
     }
+}
+
+/// Paths, and directories of them, that are one where case does not count.
+fn folding<'p>(paths: impl Iterator<Item = &'p [u8]>) -> Vec<Conflict> {
+    let fold = |path: &[u8]| String::from_utf8_lossy(path).to_lowercase();
+    let mut known = BTreeMap::new();
+    let mut conflicts = Vec::new();
+    for path in paths.flat_map(|path| above(path).chain([path])) {
+        let other = known.entry(fold(path)).or_insert(path);
+        if *other != path {
+            let why = format!(
+                "it is the same name as `{}` on this file system",
+                ByteText::from(*other)
+            );
+            conflicts.push(Conflict {
+                path: ByteText::from(path),
+                why,
+            });
+        }
+    }
+    conflicts
 }
 
 fn folds_case(stage: &Stage<'_>) -> io::Result<bool> {
@@ -363,4 +368,27 @@ fn stage_error(path: &[u8], source: io::Error) -> ApplyError {
 fn swap_error(path: &[u8], source: io::Error) -> ApplyError {
     let path = ByteText::from(path);
     ApplyError::Swap { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// patch-013: which names are one where case does not count. No file system of the test
+    /// machines is such a one.
+    #[test]
+    fn names_that_fold_together_are_found() {
+        for (paths, folding_one) in [
+            (&["a", "b", "ab"][..], None),
+            (&["README.md", "readme.md"], Some("readme.md")),
+            (&["src/a", "SRC/b"], Some("SRC")),
+            (&["src/a", "src/b"], None),
+            (&["\u{c9}t\u{e9}", "\u{e9}t\u{e9}"], Some("\u{e9}t\u{e9}")),
+            (&["d/x", "D"], Some("D")),
+        ] {
+            let found = folding(paths.iter().map(|path| path.as_bytes()));
+            let found = found.first().map(|conflict| conflict.path.to_text());
+            assert_eq!(found.as_deref(), folding_one, "{paths:?}");
+        }
+    }
 }

@@ -10,6 +10,13 @@ use rustix::io::Errno;
 
 use crate::changes::names::is_dot_git;
 
+/// Why these bytes are the target of no link.
+pub(super) fn why_no_target(target: &[u8]) -> Option<&'static str> {
+    // BOUND: as the kernel has it.
+    let fits = (1..=4095).contains(&target.len()) && !target.contains(&0);
+    (!fits).then_some("it is a link to no path")
+}
+
 /// Why a link at a path may not have this target.
 pub(super) fn why_refused(
     root: BorrowedFd<'_>,

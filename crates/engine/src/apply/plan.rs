@@ -27,6 +27,9 @@ use crate::changes::handle::{self, Meta};
 use crate::git::{Index, Lookup, Scratch};
 use crate::patch::{Entry, Found, Patch, above, find, hash_of};
 
+/// BOUND: what all files of a patch hold together; they are in memory until they are staged.
+pub(super) const HELD_BYTES: u64 = 1 << 30;
+
 /// What was seen at a path that is replaced or removed.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
@@ -97,6 +100,9 @@ pub(super) struct Planner<'a> {
     steps: BTreeMap<&'a [u8], Step<'a>>,
     conflicts: Vec<Conflict>,
     wanted: BTreeMap<&'a [u8], Wanted>,
+    /// Bytes of what is wanted, and how many there may be.
+    held: u64,
+    most: u64,
     seen: BTreeMap<&'a [u8], Seen>,
     already: BTreeSet<&'a [u8]>,
     /// Directories that were looked at, with why nothing can be done in them.
@@ -106,8 +112,10 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    pub fn new(target: &'a Target, patch: &'a Patch<'a>, links: OuterLinks) -> Self {
+    pub fn new(target: &'a Target, patch: &'a Patch<'a>, links: OuterLinks, most: u64) -> Self {
         Self {
+            held: 0,
+            most,
             target,
             patch,
             links,
@@ -215,6 +223,10 @@ impl<'a> Planner<'a> {
             }
         }
         self.place(to, &made);
+        self.held += made.content.len() as u64;
+        if self.held > self.most {
+            return Err(ApplyError::TooLarge { most: self.most });
+        }
         self.wanted.insert(to, made);
         Ok(())
     }
@@ -496,9 +508,8 @@ impl<'a> Planner<'a> {
         if wanted.mode != FileMode::Symlink {
             return;
         }
-        // BOUND: as the kernel has it.
-        if wanted.content.is_empty() || wanted.content.contains(&0) || wanted.content.len() > 4095 {
-            return self.conflict(path, "it is a link to no path");
+        if let Some(why) = links::why_no_target(&wanted.content) {
+            return self.conflict(path, why);
         }
         if self.links == OuterLinks::Refused
             && let Some(why) = links::why_refused(self.root(), path, &wanted.content)

@@ -1,7 +1,8 @@
 //! The stage: a directory in the folder in which every file is made whole before it gets its place.
 //!
-//! A file is made in the directory that it will be in, without a name, so that it gets the group
-//! and the access list that this directory gives; then it is named in the stage.
+//! A file that is new is made in the directory that it will be in, without a name, so that it gets the
+//! group and the access list that this directory gives; then it is named in the stage. One that takes
+//! the place of another has all that from the other.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -27,7 +28,14 @@ pub(super) struct Stage<'a> {
 impl<'a> Stage<'a> {
     pub fn make(root: BorrowedFd<'a>, name: Vec<u8>) -> io::Result<Self> {
         rustix::fs::mkdirat(root, &name[..], Mode::RWXU)?;
-        Self::open(root, name)
+        let stage = Self::open(root, name)?;
+        // What replaces a file gets that file's access list, and none of a directory; neither does
+        // the stage, which one could close to its owner.
+        handle::set_mode(stage.dir.as_fd(), 0o700)?;
+        match rustix::fs::fremovexattr(&stage.dir, "system.posix_acl_default") {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(stage),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// One that is there.
@@ -60,12 +68,16 @@ impl<'a> Stage<'a> {
                 rustix::fs::chownat(&self.dir, &name, Some(uid), Some(gid), flags)?;
             }
         } else {
-            let mut file = self.nameless(path, &name, mode)?;
+            let over = over.filter(|seen| seen.mode != FileMode::Symlink);
+            let mut file = match over {
+                Some(_) => self.named(&name, mode)?,
+                None => self.nameless(path, &name, mode)?,
+            };
             file.file.write_all(content)?;
             if let Some((uid, gid)) = owner {
                 rustix::fs::fchown(&file.file, Some(uid), Some(gid))?;
             }
-            if let Some(seen) = over.filter(|seen| seen.mode != FileMode::Symlink) {
+            if let Some(seen) = over {
                 self.like(&file.file, path, seen, mode)?;
             }
             if !file.named {
@@ -100,27 +112,24 @@ impl<'a> Stage<'a> {
         self.root.try_clone_to_owned()
     }
 
+    /// A new file, with what the directory gives that it will be in.
     fn nameless(&self, path: &[u8], name: &str, mode: FileMode) -> io::Result<Made> {
-        let bits = Mode::from_raw_mode(if mode == FileMode::Executable {
-            0o777
-        } else {
-            0o666
-        });
         let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-        match rustix::fs::openat(self.nearest(path)?, ".", flags, bits) {
-            Ok(fd) => {
-                return Ok(Made {
-                    file: fd.into(),
-                    named: false,
-                });
-            }
+        match rustix::fs::openat(self.nearest(path)?, ".", flags, bits(mode)) {
+            Ok(fd) => Ok(Made {
+                file: fd.into(),
+                named: false,
+            }),
             // Not on this file system.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-            Err(errno) => return Err(errno.into()),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => self.named(name, mode),
+            Err(errno) => Err(errno.into()),
         }
+    }
+
+    fn named(&self, name: &str, mode: FileMode) -> io::Result<Made> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.dir, name, flags, bits)?;
+        let fd = rustix::fs::openat(&self.dir, name, flags, bits(mode))?;
         Ok(Made {
             file: fd.into(),
             named: true,
@@ -130,8 +139,8 @@ impl<'a> Stage<'a> {
     /// Gives a file what the one that it replaces has besides its content.
     fn like(&self, file: &File, path: &[u8], seen: &Seen, mode: FileMode) -> io::Result<()> {
         let kept = handle::hold_parent(self.root, path, Access::AsItIs)
-            .and_then(|(dir, name)| handle::open_file(dir.as_fd(), name, Access::AsItIs))
-            .and_then(|old| attributes::read(old.file.as_fd(), attributes::Which::All));
+            .and_then(|(dir, name)| handle::hold_in(dir.as_fd(), name, Access::AsItIs))
+            .and_then(|old| attributes::read(old.as_fd(), attributes::Which::All));
         for (name, value) in kept.unwrap_or_default() {
             // As far as we may.
             let _ = rustix::fs::fsetxattr(file, name, &value, XattrFlags::empty());
@@ -142,6 +151,14 @@ impl<'a> Stage<'a> {
         let bits = permissions(seen.meta.mode, seen.mode, mode);
         Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(bits))?)
     }
+}
+
+/// What a new file may be, as far as the caller's umask lets it.
+fn bits(mode: FileMode) -> Mode {
+    Mode::from_raw_mode(match mode {
+        FileMode::Executable => 0o777,
+        _ => 0o666,
+    })
 }
 
 struct Made {

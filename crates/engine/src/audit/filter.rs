@@ -60,7 +60,13 @@ impl Filter {
 
     /// Whether an event is wanted. An exit is wanted where its exec is.
     pub fn wants(&self, story: &Story, event: &Event) -> bool {
-        let of_network = matches!(event, Event::Network(_) | Event::GateLost { .. });
+        let of_network = matches!(
+            event,
+            Event::Network(_)
+                | Event::GateLost { .. }
+                | Event::CheckNetwork { .. }
+                | Event::CheckGateLost { .. }
+        );
         (!self.writes || matches!(event, Event::Write(_)))
             && (!self.network || of_network)
             && (!self.failed || is_failure(story, event))
@@ -90,10 +96,12 @@ impl Filter {
             Event::Denial(refused) => {
                 holds(refused.operation.as_bytes()) || holds(refused.reason.as_bytes())
             }
-            Event::Network(traffic) => {
+            Event::Network(traffic) | Event::CheckNetwork { traffic, .. } => {
                 path(&traffic.host) || traffic.path.as_ref().is_some_and(path)
             }
-            Event::Limit { detail, .. } | Event::GateLost { detail } => holds(detail.as_bytes()),
+            Event::Limit { detail, .. }
+            | Event::GateLost { detail }
+            | Event::CheckGateLost { detail, .. } => holds(detail.as_bytes()),
             Event::Enforced { .. }
             | Event::Proof { .. }
             | Event::CommandEnded { .. }
@@ -130,10 +138,12 @@ fn is_failure(story: &Story, event: &Event) -> bool {
         Event::Exec(exec) => numbered(exec.exec),
         Event::Exit(exit) => exit.signal.is_some() || exit.code.is_some_and(|code| code != 0),
         Event::Write(write) => write.exec.is_some_and(numbered),
-        Event::ExecFailed(_) | Event::Denial(_) | Event::Limit { .. } | Event::GateLost { .. } => {
-            true
-        }
-        Event::Network(traffic) => matches!(
+        Event::ExecFailed(_)
+        | Event::Denial(_)
+        | Event::Limit { .. }
+        | Event::GateLost { .. }
+        | Event::CheckGateLost { .. } => true,
+        Event::Network(traffic) | Event::CheckNetwork { traffic, .. } => matches!(
             traffic.result,
             Happened::Denied { .. } | Happened::Failed { .. }
         ),

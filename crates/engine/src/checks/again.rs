@@ -1,6 +1,7 @@
 //! What is done again, and what is said of it.
 
 use ringfence_model::check::{CheckReport, CheckVerdict, Examined, Execution, Ran, Tree};
+use ringfence_model::outcome::Outcome;
 
 /// Whether results of earlier executions count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,27 @@ pub(super) fn wanted(executions: &[Execution], examined: Examined) -> Vec<Tree> 
     again
 }
 
+/// What is said where a check did not end by itself.
+const BOUNDS: [(Outcome, &str); 5] = [
+    (
+        Outcome::TimedOut,
+        "it was stopped at its bound of time, which is that of the run (`--timeout`)",
+    ),
+    (
+        Outcome::OutputLimit,
+        "it printed more than a check may, and was stopped",
+    ),
+    (
+        Outcome::OutOfMemory,
+        "it was stopped at its bound of memory, which is that of the run (`--memory`)",
+    ),
+    (
+        Outcome::JournalFull,
+        "it asked for the network more often than the journal can hold, and was stopped",
+    ),
+    (Outcome::RuntimeLost, "its sandbox went away under it"),
+];
+
 /// For a person.
 pub(super) fn notes(report: &CheckReport, cancelled: bool) -> Vec<String> {
     let mut notes = Vec::new();
@@ -49,6 +71,12 @@ pub(super) fn notes(report: &CheckReport, cancelled: bool) -> Vec<String> {
     if report.verdict == CheckVerdict::Flaky || report.exam == Some(CheckVerdict::Flaky) {
         notes.push("it ended differently on the same files, and proves nothing".to_owned());
     }
+    let outcomes = report.executions.iter().map(|own| own.ran.outcome);
+    for (outcome, what) in BOUNDS {
+        if outcomes.clone().any(|own| own == outcome) {
+            notes.push(what.to_owned());
+        }
+    }
     if report.passes_own_exam_only() {
         notes.push("it passes with the agent's own tests or settings only".to_owned());
     }
@@ -57,8 +85,6 @@ pub(super) fn notes(report: &CheckReport, cancelled: bool) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_model::outcome::Outcome;
-
     use super::*;
 
     fn executions(list: &[(Tree, i32)]) -> Vec<Execution> {

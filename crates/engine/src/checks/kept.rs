@@ -166,9 +166,7 @@ pub(super) fn keep(home: &Home, key: &Key, kept: &Kept) -> Result<(), Error> {
         let _ = fs::remove_dir_all(&whole);
         fs::rename(&partial, whole)
     };
-    fill().map_err(failed)?;
-    sweep(home);
-    Ok(())
+    fill().map_err(failed)
 }
 
 /// Nobody shall be told of it any more.
@@ -191,7 +189,7 @@ pub(super) fn log(home: &Home, log_sha256: &str, name: &str) -> Option<fs::File>
 }
 
 /// Removes what is old, and the oldest of what is too much. Nothing but time is lost with it.
-fn sweep(home: &Home) {
+pub(super) fn sweep(home: &Home) {
     let age = |path: &Path| -> Option<SystemTime> {
         fs::symlink_metadata(path.join(RESULT))
             .or_else(|_| fs::symlink_metadata(path))

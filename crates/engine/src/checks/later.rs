@@ -1,11 +1,16 @@
 //! Checks on a bundle that is held: later, and beside it. The bundle itself does not change.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use ringfence_model::ByteText;
 use ringfence_model::bundle::{Base, MANIFEST, Manifest, PATCH, most_bytes};
 use ringfence_model::check::Checks;
+use ringfence_model::policy::Line;
+use ringfence_model::policy::network::Origin;
 use serde::{Deserialize, Serialize};
 
 use super::{Fresh, Subject, Told, check};
@@ -31,6 +36,8 @@ pub enum LaterError {
     OtherCommit { run: RunId, was: String, is: String },
     #[error("run `{run}` began in a folder without changes, and it has some now: {why}")]
     Dirty { run: RunId, why: String },
+    #[error("run `{run}` stood on a setup that is not the one that is asked for now")]
+    OtherSetup { run: RunId },
 }
 
 impl LaterError {
@@ -39,6 +46,9 @@ impl LaterError {
         match self {
             Self::NoCheck => "give one: ringfence check RUN --check 'COMMAND'",
             Self::OtherCommit { .. } => "check that commit out, or give `--repo` a worktree of it",
+            Self::OtherSetup { .. } => {
+                "give the same options as then: `--policy`, `--image`, `--setup-network`"
+            }
             Self::Dirty { .. } => "commit or stash them, or give `--repo` a worktree of the commit",
         }
     }
@@ -55,12 +65,13 @@ const FILE: &str = "checks.json";
 /// BOUND: reports that are read back.
 const BYTES: u64 = 16 << 20;
 
-/// The latest word on a run's checks: what was done later, else what its bundle says.
+/// The latest word on each of a run's checks: what was done later, else what its bundle says.
 pub fn standing(home: &Home, run: RunId) -> Result<Option<Checks>, Error> {
-    match later(home, run)? {
-        Some(later) => Ok(Some(later.checks)),
-        None => Ok(archive::result(home, run)?.map(|result| result.checks)),
-    }
+    let packed = archive::result(home, run)?.map(|result| result.checks);
+    Ok(match (packed, later(home, run)?) {
+        (Some(packed), Some(later)) => Some(later.checks.over(packed)),
+        (packed, later) => later.map(|later| later.checks).or(packed),
+    })
 }
 
 /// What was done later, if anything was.
@@ -80,6 +91,53 @@ pub fn later(home: &Home, run: RunId) -> Result<Option<Later>, Error> {
     })
 }
 
+/// Makes a request what the run was: what was hidden stays hidden, and the image and the place of the
+/// folder are those of the run where nothing else was asked for. What cannot be had again is noted.
+pub fn as_it_ran(home: &Home, run: RunId, request: &mut RunRequest) -> Result<(), Error> {
+    let manifest = match read_manifest(&home.bundle(run).join(MANIFEST)) {
+        // Without a bundle there is nothing to check, which is said later.
+        Err(Error::ReadFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(());
+        }
+        read => read?,
+    };
+    let was = manifest.policy;
+    // In the order of the run, which a setup's key knows.
+    let hidden = was.effective.map(|effective| effective.files.hide);
+    let mut hide = hidden.unwrap_or_default();
+    for line in std::mem::take(&mut request.policy.files.hide) {
+        if !hide.iter().any(|old| old.text == line.text) {
+            hide.push(line);
+        }
+    }
+    request.policy.files.hide = hide;
+    let inside = PathBuf::from(OsStr::from_bytes(was.inside.as_bytes()));
+    request.view.inside.get_or_insert(inside);
+    if let Some(digest) = manifest.environment.image {
+        let image = &mut request.policy.environment.image;
+        let asked = image.as_ref().is_some_and(|line| line.from.line == 0);
+        if !asked {
+            let file = format!("run {run}");
+            let from = Origin { file, line: 0 };
+            *image = Some(Line { text: digest, from });
+        }
+    }
+    let given = |name: &&ByteText| request.env.iter().any(|(own, _)| own == *name);
+    let missing: Vec<String> = was
+        .variables
+        .iter()
+        .filter(|name| !given(name))
+        .map(|name| name.to_text())
+        .collect();
+    if !missing.is_empty() {
+        request.notes.push(format!(
+            "the run had variables whose values are kept nowhere; give them with `--env`: {}",
+            missing.join(", ")
+        ));
+    }
+    Ok(())
+}
+
 /// Checks a held bundle. `request` says how: its folder is the base, and must be what it was.
 pub fn check_again(
     home: &Home,
@@ -93,6 +151,7 @@ pub fn check_again(
     if request.policy.review.checks.is_empty() {
         return Err(LaterError::NoCheck.into());
     }
+    super::warm(request);
     let not_kept = || Error::NotKept {
         run: run.id.to_string(),
         what: "bundle",
@@ -109,6 +168,11 @@ pub fn check_again(
         Some(resolved) => environment::ensure(home, store, &order, &resolved, inputs, console)?,
         None => Standing::default(),
     };
+    if let Some(key) = &manifest.environment.setup_key
+        && standing.facts.setup_key.as_ref() != Some(key)
+    {
+        return Err(LaterError::OtherSetup { run: run.id }.into());
+    }
     let mut workspace =
         Workspace::create(home, room, folder, &request.view, &request.policy.files)?;
     workspace.stand_on(standing.workspace());
@@ -135,9 +199,14 @@ pub fn check_again(
         signals: inputs.signals,
     };
     let checks = check(subject, told)?;
+    // A check that passes does not take away that another one failed.
+    let all = match later(home, run.id)? {
+        Some(before) => checks.clone().over(before.checks),
+        None => checks.clone(),
+    };
     let later = Later {
         time_us: now_us(),
-        checks: checks.clone(),
+        checks: all,
     };
     let path = home.log(run.id).join(FILE);
     let json = serde_json::to_vec_pretty(&later).expect("plain data always serialises");

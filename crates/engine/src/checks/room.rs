@@ -1,7 +1,7 @@
 //! A room: one sandbox for one execution of one check.
 //!
 //! ```text
-//! this thread   asks ──▶ makes a room, proves it ──▶ given        removes what was given back
+//! this thread   asks ──▶ makes a room, proves it ──▶ given        ends what was given back
 //! the driver             runs a check in the room before
 //! ```
 //!
@@ -32,9 +32,10 @@ use super::trees::Trees;
 use crate::attend::{Console, Inputs, Records, Witness, attend};
 use crate::changes::remove_tree;
 use crate::client::Stream;
+use crate::clock::now_us;
 use crate::error::Error;
 use crate::gate::Gate;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, JournalFile};
 use crate::output::Spool;
 use crate::run::{environment, spec};
 use crate::sandbox::Sandbox;
@@ -55,7 +56,7 @@ pub(super) struct Job {
 /// What the thread that makes rooms is told.
 pub(super) enum Order {
     Make(Job),
-    Remove(PathBuf),
+    End(Box<Room>),
 }
 
 /// The driver's side.
@@ -96,10 +97,9 @@ impl Rooms {
         self.given.recv().map_err(|_| lost())?
     }
 
+    /// It is ended and removed while the next check runs.
     pub fn give_back(&mut self, room: Room) {
-        let place = room.place.clone();
-        drop(room);
-        self.order(Order::Remove(place));
+        self.order(Order::End(Box::new(room)));
     }
 
     /// Nothing more is asked for; what was made ahead is ended.
@@ -132,8 +132,14 @@ pub(super) fn serve(
                     return;
                 }
             }
-            // What resists goes with the run's directory.
-            Order::Remove(place) => remove(&place),
+            // Nothing that it left goes on, and nothing that it wrote is looked at. What resists
+            // goes with this thread, and with the run's directory.
+            Order::End(mut room) => {
+                let _ = room.sandbox.end();
+                let place = room.place.clone();
+                drop(room);
+                remove(&place);
+            }
         }
     }
 }
@@ -242,13 +248,14 @@ impl Room {
         })
     }
 
-    /// Runs the check to its end, and ends everything in the room.
+    /// Runs the check to its end. What it left is ended when the room is given back.
     pub fn run(
         &mut self,
         subject: &Subject<'_>,
         command: &str,
         limits: &Limits,
         inputs: &Inputs<'_>,
+        witness: &mut OfCheck<'_>,
     ) -> Result<Kept, Error> {
         let mut spool = Spool::create(&self.logs.0, &self.logs.1)?;
         let mut disk = DiskWatch::new(&self.place.join("upper"), limits)?;
@@ -277,7 +284,7 @@ impl Room {
         let records = Records {
             spool: &mut spool,
             disk: &mut disk,
-            witness: &mut Unwatched,
+            witness: &mut *witness,
             gate: &mut self.gate,
         };
         let attended = attend(
@@ -288,8 +295,11 @@ impl Room {
             inputs,
             &mut Silent,
         )?;
-        // Nothing that it left goes on, and nothing that it wrote is looked at.
-        self.sandbox.end().map_err(Error::Wait)?;
+        if let Some(gate) = self.gate.take() {
+            // What is left inside asks for nothing after the last word of the gate.
+            self.sandbox.end().map_err(Error::Wait)?;
+            last_words(gate, witness)?;
+        }
         let _ = spool.end();
         let read = |source| Error::ReadFile {
             path: self.logs.0.clone(),
@@ -325,6 +335,17 @@ impl Room {
     }
 }
 
+fn last_words(gate: Gate, witness: &mut OfCheck<'_>) -> Result<(), Error> {
+    for event in gate.end() {
+        match witness.network(event) {
+            // The check was ended for it, or has ended by now.
+            Err(JournalError::Full { .. }) => break,
+            taken => taken?,
+        }
+    }
+    Ok(())
+}
+
 /// A check reads what the policy shows of the host, and writes none of it.
 fn read_only(mount: &HostMount) -> HostMount {
     HostMount {
@@ -351,17 +372,40 @@ fn look(path: &Path, hash: &mut Sha256) -> io::Result<Vec<u8>> {
     Ok(end)
 }
 
-/// What happens in a check is not recorded one by one: it is code that was looked at when it was
-/// written, and what it prints is kept.
-struct Unwatched;
+/// What a check does inside is not recorded call by call: it is code that was looked at when it was
+/// written, and what it prints is kept. What leaves its sandbox is: it is the patch that runs there.
+pub(super) struct OfCheck<'a> {
+    pub job: Job,
+    /// None where a bundle is checked later: it is sealed.
+    pub journal: Option<&'a mut JournalFile>,
+}
 
-impl Witness for Unwatched {
+impl Witness for OfCheck<'_> {
     fn observed(&mut self, _: Observed) -> Result<(), JournalError> {
         Ok(())
     }
 
-    fn network(&mut self, _: Event) -> Result<(), JournalError> {
-        Ok(())
+    /// INVARIANT: an event of its own kind. What a check asks for is nothing that the agent did.
+    fn network(&mut self, event: Event) -> Result<(), JournalError> {
+        let (check, tree) = (self.job.check as u64, self.job.tree);
+        let event = match event {
+            Event::Network(traffic) => Event::CheckNetwork {
+                check,
+                tree,
+                traffic,
+            },
+            Event::GateLost { detail } => Event::CheckGateLost {
+                check,
+                tree,
+                detail,
+            },
+            _ => return Ok(()),
+        };
+        match &mut self.journal {
+            // HOSTILE: room is left for how it ended, however often it asks.
+            Some(journal) => journal.append_observed(now_us(), event),
+            None => Ok(()),
+        }
     }
 
     fn idle(&mut self) {}

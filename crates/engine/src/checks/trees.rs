@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{PATCH, most_bytes, sha256_hex};
-use ringfence_model::check::{Examined, Tree, protected};
-use ringfence_model::policy::glob::Globs;
+use ringfence_model::check::protected::{self, Protected};
+use ringfence_model::check::{Examined, Tree};
 
 use super::{Subject, state};
 use crate::error::Error;
@@ -85,7 +85,7 @@ impl Trees {
     fn lay(subject: &Subject<'_>) -> Result<Self, TreesError> {
         let lines = subject.review().protected.iter();
         let lines: Vec<&str> = lines.map(|line| line.text.as_str()).collect();
-        let globs = protected::globs(&lines).map_err(|error| Error::Files(FilesError::Hide(error)));
+        let globs = Protected::with(&lines).map_err(|error| Error::Files(FilesError::Hide(error)));
         let globs = globs.map_err(TreesError::Other)?;
         let text = read(subject.patch).map_err(TreesError::Other)?;
         let patch = Patch::read(&text, subject.changes).map_err(TreesError::Patch)?;
@@ -151,7 +151,7 @@ fn is_at_end(path: &[u8], name: &[u8]) -> bool {
 /// HOSTILE: a file in the place of a directory that holds protected files would take them away.
 fn divide<'p>(
     patch: &'p Patch<'p>,
-    globs: &Globs,
+    globs: &Protected,
     scripts: &BTreeSet<&[u8]>,
     prefix: &[u8],
 ) -> (Vec<ByteText>, Vec<&'p Entry<'p>>) {

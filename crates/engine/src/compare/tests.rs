@@ -57,6 +57,23 @@ fn what_counts_more_comes_first() {
 }
 
 #[test]
+fn a_tie_is_broken_the_same_way_each_time() {
+    let (one, two) = (plain(), plain());
+    assert_ne!(one.run, two.run);
+    let first = if one.run < two.run { one.run } else { two.run };
+    for mut both in [vec![one.clone(), two.clone()], vec![two, one]] {
+        both.sort_by_key(rank);
+        assert_eq!(both[0].run, first);
+    }
+    let mut other = plain();
+    other.tree = "b".to_owned();
+    let text = why(&[plain(), other]);
+    assert!(text.contains("by nothing but its time"), "{text}");
+    let text = why(&[plain()]);
+    assert!(text.contains("the only one that left a bundle"), "{text}");
+}
+
+#[test]
 fn a_sentence_says_what_decided() {
     let mut other = plain();
     other.tree = "b".to_owned();

@@ -97,15 +97,18 @@ impl Built {
 struct Scene {
     home: Home,
     id: RunId,
-    lock: Option<RunLock>,
+    /// Until all of it is gone: what nobody holds is `gc`'s to remove.
+    _lock: RunLock,
 }
 
 impl Scene {
     fn make(home: &Home) -> Result<Self, Error> {
         let id = RunId::random()?;
-        let lock = Some(RunLock::create(home, id)?);
-        let home = home.clone();
-        Ok(Self { home, id, lock })
+        Ok(Self {
+            _lock: RunLock::create(home, id)?,
+            home: home.clone(),
+            id,
+        })
     }
 
     fn place(&self) -> PathBuf {
@@ -115,7 +118,6 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        drop(self.lock.take());
         discard_layer(&self.home, self.id);
     }
 }
@@ -189,6 +191,9 @@ pub(super) fn build(
     let mut bytes = 0;
     let mut seen = layers::Inodes::default();
     let system = rooted.as_ref().map(Rooted::upper);
+    if let Some(system) = &system {
+        notes.extend(prune::prune_root(open(system)?.as_fd())?.notes());
+    }
     let system = system.as_ref().map(|upper| (upper, ROOT_LAYER));
     let made = [(&upper, WORKSPACE), (&own, HOME_LAYER)];
     for (from, name) in made.into_iter().chain(system) {

@@ -138,15 +138,19 @@ fn look(
             Checked::CargoRegistry => directory.starts_with(b"cache/"),
             Checked::Opaque => false,
         };
-        if !claims {
+        // HOSTILE: a link in the place of a directory would lead around what is checked here.
+        let is_file = meta.kind == Kind::File;
+        if !claims && is_file {
             continue;
         }
-        let file = match meta.kind {
-            Kind::File => handle::open_file(descent.here(), &name, Access::Take).ok(),
-            _ => None,
+        let file = match is_file {
+            true => handle::open_file(descent.here(), &name, Access::Take).ok(),
+            false => None,
         };
         let true_to_name = match file {
             None => false,
+            // HOSTILE: no client leaves holes, and who reads one of terabytes reads for days.
+            Some(file) if file.meta.blocks * 512 < file.meta.size => false,
             Some(file) if checked == Checked::Cacache => is_cacache(directory, &name, file.file)?,
             Some(file) => is_crate(layer, directory, &name, file.file)?,
         };
@@ -274,7 +278,14 @@ mod tests {
         write(place.path(), &bad, b"bad");
         write(place.path(), "_cacache/content-v2/sha1/ab/cd/ef", b"old");
         write(place.path(), "_cacache/index-v5/x", b"opaque");
-        assert_eq!(checked(place.path(), Checked::Cacache), 2);
+        let hollow = path("11");
+        write(place.path(), &hollow, b"");
+        let file = File::options()
+            .write(true)
+            .open(place.path().join(&hollow))
+            .expect("a file");
+        file.set_len(1 << 42).expect("a hole");
+        assert_eq!(checked(place.path(), Checked::Cacache), 3);
         assert!(place.path().join(good).exists() && !place.path().join(bad).exists());
         assert!(place.path().join("_cacache/index-v5/x").exists());
     }
@@ -295,5 +306,31 @@ mod tests {
             .collect();
         assert_eq!(left, ["a-b-c-1.0.0-rc-1.crate"]);
         assert!(!place.path().join("src").exists());
+    }
+
+    #[test]
+    fn no_link_leads_around_what_is_checked() {
+        for (how, link, bad) in [
+            (Checked::CargoRegistry, "cache", "aside/r/bad-1.0.0.crate"),
+            (Checked::CargoRegistry, "cache/r", "aside/bad-1.0.0.crate"),
+            (
+                Checked::Cacache,
+                "_cacache",
+                "aside/content-v2/sha512/00/00/00",
+            ),
+            (
+                Checked::Cacache,
+                "_cacache/content-v2/sha512",
+                "aside/00/00/00",
+            ),
+        ] {
+            let place = tempfile::tempdir().expect("a place");
+            write(place.path(), bad, b"bad");
+            let link = place.path().join(link);
+            fs::create_dir_all(link.parent().expect("a parent")).expect("directories");
+            std::os::unix::fs::symlink(place.path().join("aside"), &link).expect("a link");
+            assert_eq!(checked(place.path(), how), 1, "{link:?}");
+            assert!(link.symlink_metadata().is_err(), "{link:?} is left");
+        }
     }
 }

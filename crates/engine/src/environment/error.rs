@@ -31,8 +31,6 @@ pub enum EnvironmentError {
         tail: String,
         log: PathBuf,
     },
-    #[error("the image `{0}` is not here")]
-    NoImage(String),
     #[error("a setup that is root needs an image of its own to be root of")]
     RootWithoutImage,
     #[error("cannot {what} `{path}`")]
@@ -75,7 +73,7 @@ impl EnvironmentError {
             Self::NoKeyFile(_) | Self::ReadKeyFile { .. } | Self::RootWithoutImage => {
                 ErrorKind::Invalid
             }
-            Self::Unknown(_) | Self::NoImage(_) => ErrorKind::NotFound,
+            Self::Unknown(_) => ErrorKind::NotFound,
             Self::Ambiguous(_) | Self::NoFolder => ErrorKind::Invalid,
             Self::InUse(_) | Self::Changed { .. } => ErrorKind::Conflict,
             Self::Failed { .. } => ErrorKind::Unavailable,
@@ -93,9 +91,6 @@ impl EnvironmentError {
                  your policy or `--setup-network` allows",
                 log.display()
             ),
-            Self::NoImage(_) => {
-                "this version cannot run on images; `--image host` leaves it out".to_owned()
-            }
             Self::RootWithoutImage => "name an `image`, or leave out `root`".to_owned(),
             Self::Unknown(_) => "`ringfence environment list` lists them".to_owned(),
             Self::Ambiguous(_) => "give more of the key".to_owned(),
@@ -103,7 +98,8 @@ impl EnvironmentError {
                 "it goes when the runs and sandboxes that stand on it are removed".to_owned()
             }
             Self::Changed { .. } => {
-                "run something in the folder first, then verify the environment of that".to_owned()
+                "give the options that it was made with (`--policy`, `--image`, `--setup-network`), or run something in the folder first and verify what that made"
+                    .to_owned()
             }
             _ => return None,
         })

@@ -29,7 +29,14 @@ pub fn find(
 ) -> Result<Option<Ground>, Error> {
     match policy.environment.image() {
         None => Ok(None),
-        Some(reference) => of_reference(home, store, reference, console).map(Some),
+        Some(reference) => {
+            // HOSTILE: a repository names what it likes. It gets what anybody gets.
+            let options = PullOptions {
+                anonymous: policy.environment.image_proposed,
+                ..PullOptions::default()
+            };
+            of_reference(home, store, reference, options, console).map(Some)
+        }
     }
 }
 
@@ -37,12 +44,13 @@ fn of_reference(
     home: &Home,
     store: &Store,
     reference: &str,
+    options: PullOptions,
     console: &mut dyn Console,
 ) -> Result<Ground, Error> {
     let image = match images::find(home, store, reference) {
         Err(ImageError::NotHere { .. }) => {
             let mut told = Told::new(console);
-            images::pull(home, store, reference, PullOptions::default(), &mut told)?
+            images::pull(home, store, reference, options, &mut told)?
         }
         found => found?,
     };
@@ -77,13 +85,17 @@ impl Ground {
     /// HOSTILE: they are its maker's. Who the agent is and what we tell it is not for an image to
     /// say.
     pub fn variables(&self) -> Vec<(ByteText, ByteText)> {
-        const OURS: [&[u8]; 3] = [b"HOME", b"USER", b"LOGNAME"];
         let env = self.image.config.env.iter();
-        let theirs = env.filter(|(name, _)| {
-            !OURS.contains(&name.as_bytes()) && !name.as_bytes().starts_with(b"RINGFENCE")
-        });
-        theirs.cloned().collect()
+        env.filter(|(name, _)| !is_ours(name.as_bytes()))
+            .cloned()
+            .collect()
     }
+}
+
+/// Whether a variable says who the agent is, or what we tell it.
+pub(super) fn is_ours(name: &[u8]) -> bool {
+    const OURS: [&[u8]; 3] = [b"HOME", b"USER", b"LOGNAME"];
+    OURS.contains(&name) || name.starts_with(b"RINGFENCE")
 }
 
 /// Tells how far a pull is, as a step of the run.
@@ -132,7 +144,7 @@ impl Progress for Told<'_> {
                     .step(&format!("image: {why}; again in {seconds} s"));
             }
             Event::Unpacking { .. } => self.console.step("image: unpacking"),
-            Event::Unpacked { .. } | Event::Noted(_) => {}
+            Event::Unpacked { .. } | Event::Noted(_) | Event::Renamed { .. } => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Environments listed, looked at, made again and removed.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::compare::{Difference, Differences, compare};
 use super::stand::LAYERS;
-use super::{EnvironmentError, Order, Resolved, build, caches, lock_of};
+use super::{EnvironmentError, Inputs, Order, Resolved, WAITS, build, caches, lock_of};
 use crate::attend::{Console, Inputs as Attending};
 use crate::changes::remove_tree;
 use crate::error::Error;
@@ -96,59 +97,108 @@ pub fn remove(home: &Home, store: &Store, key: &str) -> Result<(), Error> {
 }
 
 /// What no row knows and nobody makes: leavings of those that were killed, output of setups that
-/// failed, and generations of caches that newer ones have taken the place of. Below the home.
+/// failed, generations of caches that newer ones have taken the place of, and caches of folders
+/// that have no environment any more. Below the home.
 pub fn leavings(home: &Home, store: &Store) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
-    for name in names(&home.environments()) {
-        let key = name.split('.').next().unwrap_or_default();
-        let known = name == key && store.environment(key)?.is_some();
-        if !known && !name.ends_with(".lock") && !is_held(&lock_of(home, key))? {
-            found.push(home.environments().join(name));
-        }
-    }
-    for row in &CACHES {
-        for scope in names(&home.caches().join(row.name)) {
-            let used = store.is_stood_on(&format!("caches/{}/{scope}", row.name))?;
-            let place = home.cache(row.kind, &scope);
-            if scope.ends_with(".lock") || used || is_held(&place.with_extension("lock"))? {
-                continue;
-            }
-            let newest = caches::generations(&place)?.into_iter().next_back();
-            let newest = newest.map(|newest| newest.to_string());
-            let old = names(&place)
-                .into_iter()
-                .filter(|name| Some(name) != newest.as_ref());
-            found.extend(old.map(|name| place.join(name)));
+    for (path, lock) in unknown(home, store)? {
+        if !FileLock::is_held(&lock).map_err(EnvironmentError::Lock)? {
+            found.push(path);
         }
     }
     Ok(found)
 }
 
-/// Removes one of them, where it still is one.
-pub fn remove_leaving(home: &Home, store: &Store, path: &Path) -> Result<(), Error> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str))
-    else {
-        return Ok(());
-    };
-    let lock = match parent == home.environments() {
-        true => lock_of(home, name.split('.').next().unwrap_or_default()),
-        false => parent.with_extension("lock"),
-    };
-    // Whoever makes one holds it; a lock that is held is somebody's who came since.
-    let Some(held) = FileLock::take(&lock).map_err(EnvironmentError::Lock)? else {
-        return Ok(());
-    };
-    drop(held);
-    if !leavings(home, store)?.contains(&path.to_owned()) {
-        return Ok(());
+/// The same with the lock of each, whoever holds it. Locks themselves come last: whoever removes
+/// something takes its lock.
+fn unknown(home: &Home, store: &Store) -> Result<Vec<(PathBuf, PathBuf)>, Error> {
+    let (mut found, mut locks) = (Vec::new(), Vec::new());
+    for name in names(&home.environments()) {
+        let key = name.split('.').next().unwrap_or_default();
+        let known = store.environment(key)?.is_some();
+        let path = home.environments().join(&name);
+        let lock = lock_of(home, key);
+        match (known, path == lock, name == key) {
+            (false, true, _) => locks.push((path, lock)),
+            (true, true, _) | (true, false, true) => {}
+            _ => found.push((path, lock)),
+        }
     }
-    let _held = FileLock::take(&lock).map_err(EnvironmentError::Lock)?;
-    remove_directory(parent, name)?;
-    Ok(())
+    let records = store.environments()?;
+    let scopes: BTreeSet<String> = records.iter().filter_map(cache_scope).collect();
+    for cache in shared_caches(home, store)? {
+        let place = cache.place;
+        let lock = place.with_extension("lock");
+        if cache.in_use {
+            continue;
+        }
+        if !scopes.contains(&cache.scope) {
+            found.push((place, lock));
+            continue;
+        }
+        let newest = caches::generations(&place)?.into_iter().next_back();
+        let newest = newest.map(|newest| newest.to_string());
+        let old = names(&place)
+            .into_iter()
+            .filter(|name| Some(name) != newest.as_ref());
+        found.extend(old.map(|name| (place.join(name), lock.clone())));
+    }
+    found.append(&mut locks);
+    Ok(found)
 }
 
-fn is_held(lock: &Path) -> Result<bool, EnvironmentError> {
-    Ok(FileLock::is_held(lock)?)
+/// What setups of one folder have left in one cache.
+#[derive(Clone, Debug)]
+pub struct SharedCache {
+    /// As `[environment.cache]` calls it.
+    pub kind: &'static str,
+    pub scope: String,
+    pub place: PathBuf,
+    pub in_use: bool,
+}
+
+/// All of them.
+pub fn shared_caches(home: &Home, store: &Store) -> Result<Vec<SharedCache>, Error> {
+    let mut found = Vec::new();
+    for row in &CACHES {
+        for scope in names(&home.caches().join(row.name)) {
+            if scope.ends_with(".lock") {
+                continue;
+            }
+            found.push(SharedCache {
+                kind: row.name,
+                place: home.cache(row.kind, &scope),
+                in_use: store.is_stood_on(&format!("caches/{}/{scope}", row.name))?,
+                scope,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Where the caches are that an environment was made with.
+fn cache_scope(record: &EnvironmentRecord) -> Option<String> {
+    let image = record.detail.get("inputs")?.get("image")?;
+    Some(Inputs::cache_scope(&record.scope, image.as_str()))
+}
+
+/// Removes one of them, where it still is one.
+pub fn remove_leaving(home: &Home, store: &Store, path: &Path) -> Result<(), Error> {
+    let still = |found: Vec<(PathBuf, PathBuf)>| found.into_iter().find(|(one, _)| one == path);
+    let Some((_, lock)) = still(unknown(home, store)?) else {
+        return Ok(());
+    };
+    // Whoever makes one holds it; a lock that is held is somebody's who came since.
+    let Some(_held) = FileLock::take(&lock).map_err(EnvironmentError::Lock)? else {
+        return Ok(());
+    };
+    if still(unknown(home, store)?).is_none() {
+        return Ok(());
+    }
+    if let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) {
+        remove_directory(parent, name)?;
+    }
+    Ok(())
 }
 
 /// What came of making a setup again.
@@ -180,6 +230,11 @@ pub fn verify(
     if inputs.key() != record.key {
         return Err(changed().into());
     }
+    // What is made beside it is nobody's leaving meanwhile, and what it is compared with stays.
+    let _lock = FileLock::wait(&lock_of(home, &record.key), || {
+        console.step(&format!("setup: {WAITS}"));
+    })
+    .map_err(EnvironmentError::Lock)?;
     let name = format!("{}.verify-{}", record.key, RunId::random()?);
     let scratch = home.environments().join(&name);
     let compared = (|| -> Result<Compared, Error> {

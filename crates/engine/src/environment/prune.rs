@@ -1,5 +1,7 @@
 //! What a setup made, cut down to what may be shared.
 //!
+//! Nothing keeps a bit by which it would run as its owner: on the host the owner is somebody.
+//!
 //! Kept is what the base has not. What the setup changed or deleted of the base is dropped and told:
 //! another sandbox has a base of its own. So are marks of the overlay, which would hide what a later
 //! base has, and special files.
@@ -71,27 +73,47 @@ pub(super) fn prune(
     base: Option<BorrowedFd<'_>>,
     skip: &[&str],
 ) -> Result<Dropped, EnvironmentError> {
-    let run = || -> io::Result<Dropped> {
-        let (descent, _) = Descent::new(layer, Access::Take)?;
-        let base = base.map(|base| base.try_clone_to_owned()).transpose()?;
-        let mut pruning = Pruning {
-            descent,
-            base: vec![base],
-            path: Vec::new(),
-            ends: Vec::new(),
-            dropped: Dropped::default(),
-        };
-        unmark(layer)?;
-        pruning.directory(skip)?;
-        pruning.run()
+    start(layer, base, Marks::Removed, skip).map_err(EnvironmentError::Read)
+}
+
+/// Takes special files out of what a setup wrote over its image. What it deleted there stays so.
+pub(super) fn prune_root(layer: BorrowedFd<'_>) -> Result<Dropped, EnvironmentError> {
+    start(layer, None, Marks::Kept, &[]).map_err(EnvironmentError::Read)
+}
+
+fn start(
+    layer: BorrowedFd<'_>,
+    base: Option<BorrowedFd<'_>>,
+    marks: Marks,
+    skip: &[&str],
+) -> io::Result<Dropped> {
+    let (descent, _) = Descent::new(layer, Access::Take)?;
+    let base = base.map(|base| base.try_clone_to_owned()).transpose()?;
+    let mut pruning = Pruning {
+        descent,
+        base: vec![base],
+        marks,
+        path: Vec::new(),
+        ends: Vec::new(),
+        dropped: Dropped::default(),
     };
-    run().map_err(EnvironmentError::Read)
+    pruning.unmark()?;
+    pruning.directory(skip)?;
+    pruning.run()
+}
+
+/// What becomes of the overlay's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Marks {
+    Removed,
+    Kept,
 }
 
 struct Pruning {
     descent: Descent,
     /// The base's directory for each on the way, where it has one.
     base: Vec<Option<OwnedFd>>,
+    marks: Marks,
     path: Vec<u8>,
     ends: Vec<usize>,
     dropped: Dropped,
@@ -110,7 +132,7 @@ impl Pruning {
                     self.base.push(below);
                     let end = push_name(&mut self.path, &name);
                     self.ends.push(end);
-                    unmark(self.descent.here())?;
+                    self.unmark()?;
                     self.directory(&[])?;
                 }
                 Step::Left => {
@@ -121,6 +143,13 @@ impl Pruning {
             }
         }
         Ok(self.dropped)
+    }
+
+    fn unmark(&self) -> io::Result<()> {
+        match self.marks {
+            Marks::Removed => unmark(self.descent.here()),
+            Marks::Kept => Ok(()),
+        }
     }
 
     fn directory(&mut self, skip: &[&str]) -> io::Result<()> {
@@ -149,10 +178,16 @@ impl Pruning {
         }
         match (meta.kind, old.map(|old| old.kind)) {
             (Kind::Directory, None | Some(Kind::Directory)) => self.descent.queue(name),
+            (Kind::Whiteout, None) if self.marks == Marks::Kept => {}
             (Kind::Whiteout, None) => remove(here, &name)?,
             (Kind::Special, None) => {
                 remove(here, &name)?;
                 self.dropped.special += 1;
+            }
+            (Kind::File, None) if meta.mode & 0o6000 != 0 => {
+                let opened = handle::open_file(here, &name, Access::Take)?;
+                let mode = rustix::fs::Mode::from_raw_mode(opened.meta.mode & 0o1777);
+                rustix::fs::fchmod(&opened.file, mode)?;
             }
             (_, None) => {}
             (_, Some(_)) => {
@@ -196,6 +231,7 @@ fn remove(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
 mod tests {
     use std::fs::{self, File};
     use std::os::fd::AsFd as _;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
@@ -230,6 +266,10 @@ mod tests {
         let pipe = rustix::fs::FileType::Fifo;
         let mode = rustix::fs::Mode::RUSR;
         rustix::fs::mknodat(rustix::fs::CWD, layer.join("pipe"), pipe, mode, 0).expect("a pipe");
+        let runs_as_owner = fs::Permissions::from_mode(0o6755);
+        fs::set_permissions(layer.join("lib/x/c"), runs_as_owner).expect("a mode");
+        let mode =
+            |path: &std::path::Path| path.metadata().expect("a file").permissions().mode() & 0o7777;
         let open = |path| File::open(path).expect("a directory");
         let (layer_fd, base_fd) = (open(&layer), open(&base));
         let dropped = prune(layer_fd.as_fd(), Some(base_fd.as_fd()), &[".git"]).expect("pruned");
@@ -241,6 +281,7 @@ mod tests {
         assert!(layer.join("src/gen/b").exists() && layer.join("lib/x/c").exists());
         assert_eq!((dropped.changed, dropped.special), (4, 1));
         assert_eq!(dropped.notes().len(), 2);
+        assert_eq!(mode(&layer.join("lib/x/c")), 0o755);
         // The base is as it was.
         assert_eq!(fs::read(base.join("file")).expect("a file"), b"base/file");
     }

@@ -184,7 +184,9 @@ pub fn variables(order: &Order<'_>, resolved: Option<&Resolved>) -> Vec<(ByteTex
         let of_cache = kind.row().environment();
         env.extend(of_cache.map(|(name, value)| variable(name, &value)));
     }
-    for (name, own) in &environment.env {
+    // HOSTILE: a folder proposes them.
+    let theirs = environment.env.iter();
+    for (name, own) in theirs.filter(|(name, _)| !ground::is_ours(name.as_bytes())) {
         let value = own.value.as_deref().unwrap_or_default();
         env.push(variable(name, value));
     }

@@ -64,9 +64,9 @@ impl Refs {
         let Some(line) = files::read(&path, LINE_BYTES, Links::Refuse)? else {
             return Ok(None);
         };
-        let head = match parse_line(&line.bytes, repo.hash) {
-            Some(Target::Ref(name)) => Head::Branch(name),
-            Some(Target::Id(hex)) => Head::Detached(hex),
+        let head = match parse_ref(&line.bytes, repo.hash) {
+            Some(RefTarget::Ref(name)) => Head::Branch(name),
+            Some(RefTarget::Id(hex)) => Head::Detached(hex),
             None => return Ok(None),
         };
         let mut refs = Self {
@@ -202,12 +202,12 @@ impl Refs {
         let Some(line) = files::read_if_usable(path, LINE_BYTES, Links::Refuse) else {
             return;
         };
-        match parse_line(&line, hash) {
-            Some(Target::Ref(target)) => {
+        match parse_ref(&line, hash) {
+            Some(RefTarget::Ref(target)) => {
                 self.ids.remove(&name);
                 self.symbolic.insert(name, target);
             }
-            Some(Target::Id(hex)) => {
+            Some(RefTarget::Id(hex)) => {
                 // Whether it is an annotated tag is not known without its object, and the header
                 // would claim that it is not. A branch is a commit by its nature.
                 if !name.starts_with(b"refs/heads/") && !name.starts_with(b"refs/remotes/") {
@@ -230,9 +230,9 @@ pub(crate) fn head_commit(repo: &Repository) -> Option<String> {
     // BOUND: git itself follows five in a row.
     for _ in 0..5 {
         let line = files::read_if_usable(&path, LINE_BYTES, Links::Refuse)?;
-        let name = match parse_line(&line, repo.hash)? {
-            Target::Id(hex) => return String::from_utf8(hex).ok(),
-            Target::Ref(name) => name,
+        let name = match parse_ref(&line, repo.hash)? {
+            RefTarget::Id(hex) => return String::from_utf8(hex).ok(),
+            RefTarget::Ref(name) => name,
         };
         path = repo.common_dir.join(OsStr::from_bytes(&name));
         if path.symlink_metadata().is_err() {
@@ -320,18 +320,20 @@ impl Head {
     }
 }
 
-enum Target {
+/// What a ref holds.
+pub(crate) enum RefTarget {
     Id(Vec<u8>),
     Ref(Vec<u8>),
 }
 
-fn parse_line(line: &[u8], hash: ObjectHash) -> Option<Target> {
+/// The one line of a ref.
+pub(crate) fn parse_ref(line: &[u8], hash: ObjectHash) -> Option<RefTarget> {
     let line = line.trim_ascii();
     if let Some(name) = line.strip_prefix(b"ref:") {
         let name = name.trim_ascii();
-        return is_ref_name(name).then(|| Target::Ref(name.to_vec()));
+        return is_ref_name(name).then(|| RefTarget::Ref(name.to_vec()));
     }
-    hash.is_oid(line).then(|| Target::Id(line.to_vec()))
+    hash.is_oid(line).then(|| RefTarget::Id(line.to_vec()))
 }
 
 fn is_carried(name: &[u8]) -> bool {

@@ -3,6 +3,7 @@
 //! HOSTILE: it says what it likes. What cannot be used is refused here, so that nobody meets it
 //! later.
 
+use ringfence_jail::plan::MOST_LAYERS;
 use ringfence_model::ByteText;
 use ringfence_model::image::Digest;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// BOUND: as many as nobody needs.
 const VARIABLES: usize = 1000;
 const WORDS: usize = 1000;
-const LAYERS: usize = 500;
 
 /// What runs on an image are told.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -66,9 +66,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(ImageConfig, Vec<Digest>), String> {
     if env.len() > VARIABLES || entrypoint.len() + cmd.len() > WORDS {
         return Err("it has too many variables or words".to_owned());
     }
-    if document.rootfs.diff_ids.len() > LAYERS {
-        return Err(format!("it has more than {LAYERS} layers"));
-    }
+    bounded(document.rootfs.diff_ids.len())?;
     let all = env.iter().chain(&entrypoint).chain(&cmd);
     if all
         .chain(&inner.working_dir)
@@ -93,6 +91,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<(ImageConfig, Vec<Digest>), String> {
         os: document.os,
     };
     Ok((config, document.rootfs.diff_ids))
+}
+
+/// BOUND: what cannot be the root of a sandbox is not taken.
+pub(super) fn bounded(layers: usize) -> Result<(), String> {
+    match layers > MOST_LAYERS {
+        true => Err(format!("it has more than {MOST_LAYERS} layers")),
+        false => Ok(()),
+    }
 }
 
 /// This machine, as images call it.

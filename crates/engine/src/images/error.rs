@@ -168,7 +168,7 @@ impl ImageError {
                 "end or remove what stands on it first"
             }
             Self::WhoAsks { .. } | Self::NotAllowed { .. } => {
-                "`docker login` writes credentials that are used here, too; `DOCKER_CONFIG` names another place; a name that does not exist may be answered so as well"
+                "`docker login` writes credentials that are used here, too; `DOCKER_CONFIG` names another place; for an image that only a folder names, `ringfence image pull` uses them; a name that does not exist may be answered so as well"
             }
             Self::NotThere { .. } => "check the name and the tag",
             Self::TooOften { .. } => "wait, or log in: registries let known users ask more often",
@@ -185,7 +185,7 @@ impl ImageError {
                 WebError::TimedOut { .. } | WebError::BrokeOff { .. } | WebError::Reach { .. },
             )
             | Self::Status { .. } => {
-                "what was downloaded is kept: the next pull goes on from there"
+                "check the name and the network; what was downloaded, if anything was, is kept, and the next pull goes on from there"
             }
             Self::WrongDigest { .. } | Self::WrongSize { .. } | Self::WrongDiff { .. } => {
                 "nothing of it was kept; somebody changed it on the way, or the registry is damaged"

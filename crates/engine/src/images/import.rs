@@ -131,6 +131,14 @@ fn keep(
         }
     };
     let mut notes = Vec::new();
+    for name in &names {
+        if let Some(had) = store.image_named(name)?
+            && had.digest != digest
+        {
+            let (name, before) = (name.familiar(), had.digest);
+            progress.happened(Event::Renamed { name, before });
+        }
+    }
     let layers = publish(shelf, &diffs, got, &mut notes)?;
     shelf.sync_names()?;
     fail::point("image:named");
@@ -384,7 +392,7 @@ impl Archive {
         let tags = saved.repo_tags.unwrap_or_default();
         Ok(Inside {
             digest,
-            names: tags.iter().filter_map(|tag| tag.parse().ok()).collect(),
+            names: tags.iter().filter_map(|tag| name_of(tag)).collect(),
             parts: Parts::Layers {
                 config: Box::new(config),
                 diffs,
@@ -436,10 +444,7 @@ impl Archive {
                         .collect::<Result<_, _>>()?;
                     return Ok(Inside {
                         digest,
-                        names: named
-                            .and_then(|name| name.parse().ok())
-                            .into_iter()
-                            .collect(),
+                        names: named.and_then(|name| name_of(name)).into_iter().collect(),
                         parts: Parts::Layers {
                             config: Box::new(read),
                             diffs,
@@ -461,6 +466,14 @@ struct Saved {
     config: String,
     repo_tags: Option<Vec<String>>,
     layers: Vec<String>,
+}
+
+/// What an archive calls its image.
+///
+/// HOSTILE: `NAME@DIGEST` is what somebody pins, and a file cannot say that it is that.
+fn name_of(text: &str) -> Option<Reference> {
+    let name: Reference = text.parse().ok()?;
+    name.digest().is_none().then_some(name)
 }
 
 fn blob_name(digest: Digest) -> String {

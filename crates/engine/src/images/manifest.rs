@@ -5,7 +5,7 @@
 use ringfence_model::image::Digest;
 use serde::Deserialize;
 
-use super::config::architecture;
+use super::config::{architecture, bounded};
 
 /// What a registry is asked for.
 pub(super) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
@@ -14,8 +14,6 @@ pub(super) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json";
 /// BOUND: as registries have it.
 pub(super) const BYTES: u64 = 4 << 20;
-/// BOUND: layers of an image; overlayfs takes 500.
-const LAYERS: usize = 500;
 const MANIFESTS: usize = 1000;
 /// BOUND: a layer as it is sent.
 const LAYER_BYTES: u64 = 64 << 30;
@@ -82,9 +80,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Manifest, String> {
             manifests: None,
             ..
         } => {
-            if layers.len() > LAYERS {
-                return Err(format!("it has more than {LAYERS} layers"));
-            }
+            bounded(layers.len())?;
             if layers.iter().any(|layer| layer.size > LAYER_BYTES) {
                 return Err("a layer of it is too large".into());
             }
@@ -178,7 +174,7 @@ mod tests {
             read(good.as_bytes()).unwrap(),
             Manifest::Image { layers, .. } if layers.len() == 1
         ));
-        let many = vec![layer.clone(); LAYERS + 1].join(",");
+        let many = vec![layer.clone(); ringfence_jail::plan::MOST_LAYERS + 1].join(",");
         for bad in [
             "{}".to_owned(),
             "[]".to_owned(),

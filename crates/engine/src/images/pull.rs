@@ -41,6 +41,8 @@ const INDEXES: usize = 3;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PullOptions {
     pub plain_http: PlainHttp,
+    /// Nobody is told who asks.
+    pub anonymous: bool,
 }
 
 /// A layer as it is downloaded.
@@ -63,7 +65,7 @@ pub fn pull(
     let name: Reference = reference.parse()?;
     let shelf = Shelf::open(home)?;
     let _adding = shelf.share(|| progress.happened(Event::Waiting))?;
-    let registry = Registry::open(&name, options.plain_http)?;
+    let registry = Registry::open(&name, options)?;
     let found = find_out(&registry, &name, progress)?;
     let layers = found.sizes(&shelf)?;
     progress.happened(Event::Found {
@@ -402,7 +404,13 @@ pub(super) fn unpack_layer(
     let number = layer + 1;
     let mut making = shelf.make()?;
     let root = making.root.take().ok_or(ImageError::Thread)?;
-    let unpacked = unpack::unpack(source, root, BOUNDS, Owners::of_this_process());
+    let unpacked = unpack::unpack(
+        source,
+        root,
+        BOUNDS,
+        &shelf.spent,
+        Owners::of_this_process(),
+    );
     let unpacked = unpacked.map_err(|source| ImageError::Unpack {
         number,
         reference: reference.to_owned(),

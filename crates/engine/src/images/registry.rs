@@ -14,8 +14,8 @@ use ringfence_model::image::Reference;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::ImageError;
 use super::credentials::{self, Credentials};
+use super::{ImageError, PullOptions};
 use crate::web::{Address, Answer, Client, PlainHttp, Request, Settings, WebError};
 use challenge::Challenge;
 
@@ -57,14 +57,18 @@ struct Token {
 }
 
 impl Registry {
-    pub fn open(reference: &Reference, plain: PlainHttp) -> Result<Self, ImageError> {
+    pub fn open(reference: &Reference, options: PullOptions) -> Result<Self, ImageError> {
+        let plain = options.plain_http;
         let client = Client::open(Settings {
             plain,
             ..Settings::default()
         })?;
         let base = base(&client, &reference.endpoint(), plain)?;
         Ok(Self {
-            credentials: credentials::find(reference.host())?,
+            credentials: match options.anonymous {
+                true => None,
+                false => credentials::find(reference.host())?,
+            },
             client,
             plain,
             base,
@@ -151,6 +155,10 @@ impl Registry {
 
     /// Answers the registry's question who asks.
     fn introduce(&self, answer: &Answer, on_retry: OnRetry<'_>) -> Result<(), ImageError> {
+        // HOSTILE: where a registry redirects to is not who knows us, and does not ask who we are.
+        if !self.client.is_from(answer, &self.base) {
+            return Err(self.refusal("", answer));
+        }
         let asked = answer.headers("www-authenticate");
         let challenges: Vec<Challenge> = asked
             .iter()

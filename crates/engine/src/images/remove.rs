@@ -60,13 +60,14 @@ pub fn remove(home: &Home, store: &Store, text: &str) -> Result<Removed, ImageEr
 /// Forgets an image that nothing stands on and nobody runs on; false where something does.
 pub fn remove_unused(home: &Home, store: &Store, digest: Digest) -> Result<bool, ImageError> {
     let shelf = Shelf::open(home)?;
-    if !store.image_uses(digest)?.is_empty() {
-        return Ok(false);
-    }
     let path = shelf.use_lock(digest);
     let Some(_lock) = FileLock::take(&path)? else {
         return Ok(false);
     };
+    // Only now: whoever comes to stand on it holds the lock until that is recorded.
+    if !store.image_uses(digest)?.is_empty() {
+        return Ok(false);
+    }
     store.remove_image(digest)?;
     fail::point("image:forgot");
     // Whoever waits for this lock sees that it has no name any more, and takes another.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ringfence_model::image::Digest;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::list::{self, Listed};
-use super::{ImageError, Note};
+use super::{ImageError, Note, Spent};
 use crate::changes::remove_tree;
 use crate::durable::{self, Existing};
 use crate::home::Home;
@@ -27,6 +28,8 @@ const DIRECTORIES: [&str; 4] = ["layers", "blobs", "partial", "uses"];
 #[derive(Clone, Debug)]
 pub(super) struct Shelf {
     root: PathBuf,
+    /// What was unpacked here since it was opened.
+    pub spent: Arc<Spent>,
 }
 
 /// A layer that is unpacked and has no name yet. Dropped, it is gone.
@@ -47,7 +50,8 @@ impl Shelf {
                 Err(errno) => return Err(access("make", path, errno)),
             }
         }
-        Ok(Self { root })
+        let spent = Arc::default();
+        Ok(Self { root, spent })
     }
 
     pub fn layers(&self) -> PathBuf {

@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
+use serde_json::json;
+
 use super::*;
 use crate::error::ErrorKind;
+use crate::store::EnvironmentRecord;
 
 struct Quiet;
 
@@ -80,10 +83,17 @@ fn an_image_that_is_used_stays_until_it_is_not() {
     drop(also);
 
     let digest = image.digest.parse().unwrap();
-    store.add_image_use(digest, "sandbox abc").unwrap();
-    refused("sandbox abc");
-    assert!(store.remove_image(digest).is_err());
-    store.drop_image_uses("sandbox abc").unwrap();
+    let environment = EnvironmentRecord {
+        key: "0123456789abcdef".to_owned(),
+        scope: String::new(),
+        created_us: 0,
+        used_us: 0,
+        bytes: 0,
+        detail: serde_json::from_value(json!({ "inputs": { "image": image.digest } })).unwrap(),
+    };
+    store.insert_environment(&environment).unwrap();
+    refused("environment 0123456789ab");
+    assert!(store.remove_environment(&environment.key).unwrap());
 
     assert_eq!(remove(home, store, "a").unwrap(), Removed::All);
     assert!(scene.left().is_empty(), "{:?}", scene.left());

@@ -19,6 +19,7 @@
 
 mod error;
 mod names;
+mod owners;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -37,11 +38,12 @@ use sha2::{Digest as _, Sha256};
 use super::decode::{Bomb, Decoded};
 use super::list::{Listed, ListedKind};
 use super::tar::{Entry, EntryKind, Reader, TarError};
-use super::{Bounds, Note, Noted};
+use super::{Bounds, Note, Noted, Spent};
 use error::{failed, make, refused};
 use names::Name;
 
 pub use error::UnpackError;
+pub(super) use owners::Owners;
 
 /// The marker by which an overlay hides what is below a directory.
 const OPAQUE: &str = "user.overlay.opaque";
@@ -59,24 +61,6 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Who owns what is unpacked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owners {
-    /// Whoever the tar says: only root can.
-    AsInTar,
-    /// Who unpacks.
-    Caller,
-}
-
-impl Owners {
-    pub fn of_this_process() -> Self {
-        match rustix::process::geteuid().is_root() {
-            true => Self::AsInTar,
-            false => Self::Caller,
-        }
-    }
-}
-
 /// What became of a tar.
 #[derive(Debug)]
 pub(super) struct Unpacked {
@@ -90,6 +74,7 @@ pub(super) fn unpack(
     source: impl Read,
     root: OwnedFd,
     bounds: Bounds,
+    spent: &Spent,
     owners: Owners,
 ) -> Result<Unpacked, UnpackError> {
     let decoded = Decoded::new(source, bounds).map_err(TarError::Read)?;
@@ -105,15 +90,23 @@ pub(super) fn unpack(
         buffer: vec![0; BUFFER],
     };
     making.directories.insert(Vec::new(), Directory::made());
-    let mut entries = 0;
+    let (mut entries, mut names) = (0, 0);
     while let Some(entry) = reader.advance()? {
         entries += 1;
         if entries > bounds.entries {
             return Err(UnpackError::Entries(bounds.entries));
         }
+        // All of them are in memory until the layer is whole.
+        names += entry.path.len() as u64;
+        if names > bounds.names {
+            return Err(UnpackError::Names(bounds.names));
+        }
         // HOSTILE: holes cost the maker nothing, and whoever reads them much.
         if entry.size > bounds.bytes.saturating_sub(making.bytes) {
             return Err(Bomb::Bytes(bounds.bytes).into());
+        }
+        if !spent.takes(&bounds, entry.path.len() as u64, entry.size) {
+            return Err(UnpackError::Together);
         }
         making.add(&entry, &mut reader)?;
     }

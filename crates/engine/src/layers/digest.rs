@@ -36,6 +36,13 @@ pub fn digest(tree: BorrowedFd<'_>) -> Result<[u8; 32], LayersError> {
     walk.run()
 }
 
+/// The same of one file's bytes. Holes and zeros are the same.
+pub fn digest_of_file(file: &File, size: u64) -> io::Result<[u8; 32]> {
+    let mut hash = Sha256::new();
+    add_content(&mut hash, file, size)?;
+    Ok(hash.finalize().into())
+}
+
 struct Walk {
     descent: Descent,
     access: Access,

@@ -19,6 +19,8 @@ pub enum PatchError {
     Disagrees(String),
     #[error("`{path}`: {why}")]
     Path { path: ByteText, why: &'static str },
+    #[error("`{path}`: its content is larger than a patch may carry")]
+    TooLarge { path: ByteText },
     #[error("`{path}`: its binary content cannot be read")]
     Binary { path: ByteText },
     #[error("`{path}`: the patch does not fit its old content")]

@@ -86,7 +86,7 @@ fn one(path: &ByteText) -> Result<(), PatchError> {
 }
 
 /// Why a path cannot be one of a patch.
-fn why_refused(path: &[u8]) -> Option<&'static str> {
+pub(crate) fn why_refused(path: &[u8]) -> Option<&'static str> {
     if path.is_empty() {
         return Some("an empty path");
     }

@@ -64,7 +64,7 @@ impl PresetError {
             Self::Unknown(_) => "`ringfence policy presets` lists them",
             _ => {
                 "instead of the preset, name the hosts in your own policy file: \
-                 `allow = [\"GET,HEAD index.example\"]` under `[network]`"
+                 `allow = [\"GET,HEAD index.example\"]` under `[network]` for the agent, `network = […]` under `[environment]` for a setup"
             }
         }
     }

@@ -18,11 +18,11 @@ pub struct Wanted<'a> {
     pub tree: Option<&'a str>,
 }
 
-/// The commit that an earlier try left on the branch of the folder's repository. Where there is
-/// none, it is noted that one is about to be made.
+/// The commit that is on the branch of the folder's repository already. Where there is none, it is
+/// noted that one is about to be made.
 pub fn earlier(store: &Store, folder: &Path, wanted: Wanted<'_>) -> Result<Option<String>, Error> {
     let known = store.pull_request(wanted.run, wanted.remote, wanted.branch)?;
-    let Some(known) = known else {
+    if known.is_none() {
         store.put_pull_request(&PullRequestRecord {
             run: wanted.run.to_owned(),
             remote: wanted.remote.to_owned(),
@@ -33,16 +33,17 @@ pub fn earlier(store: &Store, folder: &Path, wanted: Wanted<'_>) -> Result<Optio
             number: None,
             url: None,
         })?;
-        return Ok(None);
-    };
+    }
+    let pushed = known.map(|known| known.commit).unwrap_or_default();
     let failed = PullRequestError::Repository;
     let Some(repository) = git::discover(folder).map_err(failed)? else {
         return Ok(None);
     };
     let tip = git::branch_commit(&repository, wanted.branch).map_err(failed)?;
-    Ok(tip.filter(|tip| match known.commit.is_empty() {
-        false => *tip == known.commit,
-        // Killed between the branch and the push: it is ours if it is what it would be.
+    Ok(tip.filter(|tip| match pushed.is_empty() {
+        false => *tip == pushed,
+        // Made by `apply --branch`, for another remote, or killed between the branch and the push:
+        // it is what is wanted if it is what it would be.
         true => wanted.tree.is_some() && tree_of(&repository, tip).as_deref() == wanted.tree,
     }))
 }

@@ -18,6 +18,7 @@ use super::observed::Observations;
 use super::summary;
 use crate::attend::Attended;
 use crate::client::Stream;
+use crate::commits::KeptCommits;
 use crate::ids::RunId;
 use crate::output::Spool;
 use crate::store::{FinishedRun, bundle_path};
@@ -86,6 +87,9 @@ pub struct RunResult {
     /// What it stood on besides its folder.
     #[serde(default, skip_serializing_if = "EnvironmentFacts::is_plain")]
     pub environment: EnvironmentFacts,
+    /// The commits that the agent made. Absent where there are none, or they could not be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commits: Option<KeptCommits>,
 }
 
 /// One output stream: how much, and where all of it is.

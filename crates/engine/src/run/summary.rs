@@ -131,8 +131,11 @@ fn environment(facts: &EnvironmentFacts) -> String {
     // HOSTILE: programs of a setup say what they like.
     let tools = facts
         .tools
-        .values()
-        .map(|version| code(version).to_string());
+        .iter()
+        .map(|(name, version)| match version.contains(name.as_str()) {
+            true => code(version).to_string(),
+            false => code(format!("{name} {version}")).to_string(),
+        });
     let parts = std::iter::once(image.to_owned()).chain(setup).chain(caches);
     parts.chain(tools).collect::<Vec<_>>().join(", ")
 }
@@ -456,9 +459,10 @@ fn next(result: &RunResult, text: &mut String) {
     let run = result.run;
     let _ = writeln!(text, "\n## Where to look next\n");
     for (command, shows) in [
+        (format!("ringfence review {run}"), "the patch, and decide"),
         (
-            format!("ringfence diff {run}"),
-            "the patch; `git apply` takes it",
+            format!("ringfence apply {run}"),
+            "puts it into the folder, all of it or nothing",
         ),
         (format!("ringfence logs {run}"), "what the command printed"),
         (

@@ -17,10 +17,12 @@ use crate::durable::{self, Existing};
 use crate::environment;
 use crate::error::Error;
 use crate::fail;
-use crate::ids::{BaseId, LayerId, MirrorId, SandboxId};
+use crate::ids::{BaseId, LayerId, MirrorId, RunId, SandboxId};
 use crate::images::Leftover;
-use crate::lock::FileLock;
-use crate::store::{BaseKind, BaseRecord, SandboxRecord, SourceState, StoreError};
+use crate::lock::{FileLock, RunLock};
+use crate::store::{
+    BaseKind, BaseRecord, OrphanKind, SandboxRecord, SourceState, StoreError, orphans,
+};
 
 /// BOUND: under pressure, what was used this recently is in use.
 const IN_USE_SECONDS: u64 = 600;
@@ -51,6 +53,8 @@ pub enum What {
     RemoveLeaving(PathBuf),
     /// A directory that no row knows.
     RemoveStranger(PathBuf),
+    /// Where somebody worked who is gone: a setup, a check.
+    RemoveAbandoned(RunId),
     RemoveImage(Digest),
     /// A layer, a document or half a blob that no image has.
     RemoveOfImages(Leftover),
@@ -71,6 +75,7 @@ impl What {
             Self::RemoveImage(digest) => format!("remove image {digest}"),
             Self::RemoveOfImages(leftover) => format!("remove `{}`", leftover.path.display()),
             Self::RemoveEnvironment(key) => format!("remove environment {key}"),
+            Self::RemoveAbandoned(id) => format!("remove `workspaces/{id}`"),
             Self::RemoveStranger(path) | Self::RemoveLeaving(path) => {
                 format!("remove `{}`", path.display())
             }
@@ -87,6 +92,7 @@ impl What {
             Self::RemoveImage(digest) => digest.to_string(),
             Self::RemoveOfImages(leftover) => leftover.path.display().to_string(),
             Self::RemoveEnvironment(key) => key.clone(),
+            Self::RemoveAbandoned(id) => id.to_string(),
             Self::RemoveStranger(path) | Self::RemoveLeaving(path) => path.display().to_string(),
         }
     }
@@ -103,7 +109,9 @@ impl What {
             Self::RemoveImage(_) => "remove_image",
             Self::RemoveOfImages(_) => "remove_part_of_images",
             Self::RemoveEnvironment(_) => "remove_environment",
-            Self::RemoveStranger(_) | Self::RemoveLeaving(_) => "remove_directory",
+            Self::RemoveStranger(_) | Self::RemoveLeaving(_) | Self::RemoveAbandoned(_) => {
+                "remove_directory"
+            }
         }
     }
 }
@@ -186,6 +194,17 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
             why: "nobody needs it".to_owned(),
         });
     }
+    for orphan in orphans(&host.store, &host.home)? {
+        // Bundles and logs are evidence: a person decides.
+        if let (OrphanKind::Workspace, Some(id)) = (orphan.kind, orphan.run)
+            && RunLock::is_begun(&host.home, id)
+        {
+            actions.push(Action {
+                what: What::RemoveAbandoned(id),
+                why: "whoever worked there is gone".to_owned(),
+            });
+        }
+    }
     for path in strangers(host)? {
         actions.push(Action {
             what: What::RemoveStranger(path),
@@ -246,6 +265,9 @@ fn perform(host: &Host, what: &What) -> Result<Option<PathBuf>, Error> {
             }
         }
         What::RemoveLeaving(path) => environment::remove_leaving(&host.home, &host.store, path)?,
+        What::RemoveAbandoned(id) => {
+            crate::archive::remove_abandoned(&host.program, &host.home, &host.store, *id)?;
+        }
         What::RemoveStranger(path) => {
             if let (Some(parent), Some(name)) = (
                 path.parent(),

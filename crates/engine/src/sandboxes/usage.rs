@@ -7,6 +7,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use super::Host;
+use crate::environment;
 use crate::error::Error;
 use crate::layers::{self, Inodes, Usage};
 
@@ -19,11 +20,11 @@ pub struct Part {
     pub label: String,
     /// Bytes that nothing else has a name for.
     pub unique: Usage,
-    /// Sandboxes that stand on it.
+    /// What stands on it; of environments and caches, whether something does.
     pub users: usize,
 }
 
-/// All parts: mirrors, bases, layers, sandboxes, images, bundles.
+/// All parts: mirrors, bases, layers, sandboxes, images, environments, caches, bundles.
 pub fn parts(host: &Host) -> Result<Vec<Part>, Error> {
     let mut seen = Inodes::default();
     let mut parts = Vec::new();
@@ -101,6 +102,24 @@ pub fn parts(host: &Host) -> Result<Vec<Part>, Error> {
             label: image.names.join(", "),
             unique,
             users: host.store.image_uses(image.digest)?.len(),
+        });
+    }
+    for record in environment::list(&host.store)? {
+        parts.push(Part {
+            what: "environment",
+            unique: of(&host.home.environment(&record.key), &mut seen),
+            users: usize::from(record.in_use),
+            label: record.setup,
+            id: record.key,
+        });
+    }
+    for cache in environment::shared_caches(&host.home, &host.store)? {
+        parts.push(Part {
+            what: "cache",
+            unique: of(&cache.place, &mut seen),
+            users: usize::from(cache.in_use),
+            label: cache.kind.to_owned(),
+            id: cache.scope,
         });
     }
     parts.push(Part {

@@ -153,18 +153,8 @@ impl Store {
                 .prepare_cached("DELETE FROM images WHERE digest = ?1")?
                 .execute([&digest])
         };
-        match delete() {
-            Ok(rows) => Ok(rows == 1),
-            Err(error)
-                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) =>
-            {
-                Err(StoreError::SourceInUse {
-                    what: "image",
-                    id: digest,
-                })
-            }
-            Err(error) => Err(self.image_not_recorded(error, &digest)),
-        }
+        let rows = delete().map_err(|e| self.image_not_recorded(e, &digest))?;
+        Ok(rows == 1)
     }
 
     /// What is known of a layer.
@@ -202,41 +192,17 @@ impl Store {
         Ok(())
     }
 
-    /// Records that something stands on an image, so that it stays: `sandbox ID`, `environment KEY`.
-    pub fn add_image_use(&self, image: Digest, user: &str) -> Result<(), StoreError> {
-        let image = image.to_string();
-        let insert = || {
-            self.acknowledgement()?
-                .prepare_cached(
-                    "INSERT INTO image_uses (digest, user) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
-                )?
-                .execute([image.as_str(), user])
-        };
-        insert().map_err(|e| self.image_not_recorded(e, &image))?;
-        Ok(())
-    }
-
-    /// Records that it stands on no image any more.
-    pub fn drop_image_uses(&self, user: &str) -> Result<(), StoreError> {
-        let delete = || {
-            self.intent()?
-                .prepare_cached("DELETE FROM image_uses WHERE user = ?1")?
-                .execute([user])
-        };
-        delete().map_err(|e| self.image_not_recorded(e, user))?;
-        Ok(())
-    }
-
-    /// What stands on an image: what was recorded here, and sandboxes, which say so themselves.
+    /// What stands on an image: sandboxes, and environments whose setup ran on it.
     pub fn image_uses(&self, image: Digest) -> Result<Vec<String>, StoreError> {
         let image = image.to_string();
         let read = || -> Result<Vec<String>, rusqlite::Error> {
             self.connection
                 .prepare_cached(
-                    "SELECT user FROM image_uses WHERE digest = ?1
-                     UNION SELECT 'sandbox ' || sandboxes.id
+                    "SELECT 'sandbox ' || sandboxes.id
                          FROM sandboxes, json_each(sandboxes.detail, '$.stands_on')
                          WHERE value = 'images/' || ?1
+                     UNION SELECT 'environment ' || substr(key, 1, 12) FROM environments
+                         WHERE json_extract(detail, '$.inputs.image') = ?1
                      ORDER BY 1",
                 )?
                 .query_map([&image], |row| row.get(0))?

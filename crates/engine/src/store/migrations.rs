@@ -220,6 +220,10 @@ const MIGRATIONS: &[&str] = &[
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX image_uses_by_user ON image_uses (user);
 ",
+    "
+    -- Who stands on an image is in the rows of sandboxes and environments.
+    DROP TABLE image_uses;
+",
 ];
 
 /// The schema that this program knows.

@@ -137,7 +137,8 @@ fn running(store: &Store) -> Result<Vec<RunId>, RecoverError> {
     read().map_err(|e| read_store(store.list_failed(e)))
 }
 
-fn is_known(store: &Store, run: RunId) -> Result<bool, RecoverError> {
+/// Whether there is a row of a run.
+pub(crate) fn is_known(store: &Store, run: RunId) -> Result<bool, RecoverError> {
     let read = || -> Result<Option<i64>, rusqlite::Error> {
         store
             .connection

@@ -20,7 +20,7 @@ use crate::journal::{JournalError, MAX_JOURNAL_BYTES, load};
 use crate::lock::FileLock;
 use crate::store::{Store, VerdictLine};
 
-fn path(home: &Home) -> PathBuf {
+pub(super) fn path(home: &Home) -> PathBuf {
     home.root().join("verdicts.jsonl")
 }
 

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use ringfence_model::ByteText;
+use ringfence_model::changes::{Change, ChangeKind};
 use ringfence_model::holding::{self, ChecksSeen, Ended};
 use ringfence_model::policy::Effective;
 use ringfence_model::verdict::{By, Decision, Hold};
@@ -16,7 +18,8 @@ use crate::store::{FinishedRun, Store};
 
 /// Adds to the end of a run why it is held.
 pub(crate) fn hold(end: &mut FinishedRun, policy: &Effective, result: &RunResult) {
-    let holds: Vec<Hold> = holding::holds(&policy.holding, &ended(policy, result));
+    let moved_from = moved_from(result);
+    let holds: Vec<Hold> = holding::holds(&policy.holding, &ended(policy, result, &moved_from));
     let holds = serde_json::to_value(holds).expect("plain data always serialises");
     end.detail.insert(HELD.to_owned(), holds);
 }
@@ -32,7 +35,9 @@ pub(crate) fn by_rule(
     if result.changes.is_empty() {
         return Ok(None);
     }
-    let Some(text) = holding::auto_approve(&policy.holding, &ended(policy, result)) else {
+    let moved_from = moved_from(result);
+    let ended = ended(policy, result, &moved_from);
+    let Some(text) = holding::auto_approve(&policy.holding, &ended) else {
         return Ok(None);
     };
     let run = store.run(result.run)?;
@@ -47,7 +52,16 @@ pub(crate) fn by_rule(
     record(home, store, &run, deciding).map(Some)
 }
 
-fn ended<'a>(policy: &Effective, result: &'a RunResult) -> Ended<'a> {
+/// HOSTILE: a rename takes a file away that no rule may be about.
+fn moved_from(result: &RunResult) -> Vec<ByteText> {
+    let from = |change: &Change| match &change.kind {
+        ChangeKind::Renamed { from } => Some(from.clone()),
+        _ => None,
+    };
+    result.changes.iter().filter_map(from).collect()
+}
+
+fn ended<'a>(policy: &Effective, result: &'a RunResult, moved_from: &'a [ByteText]) -> Ended<'a> {
     let bytes = std::fs::metadata(&result.patch).map(|metadata| metadata.len());
     Ended {
         status: result.status,
@@ -55,6 +69,7 @@ fn ended<'a>(policy: &Effective, result: &'a RunResult) -> Ended<'a> {
         // A patch that cannot be looked at is not small.
         bytes: bytes.unwrap_or(u64::MAX),
         paths: &result.changed_files,
+        moved_from,
         flags: &result.flags,
         // HOSTILE: whoever writes to a folder can propose a check that always passes. It can fail a
         // run, and vouches for none.

@@ -313,3 +313,66 @@ fn neither_log_nor_store_can_be_changed_alone() {
         bench.standing().unwrap();
     }
 }
+
+#[test]
+fn a_row_of_the_store_alone_is_no_verdict() {
+    let bench = Bench::new(RunStatus::Done, &[]);
+    let sql = |text: &str| {
+        let store = rusqlite::Connection::open(bench.home.store()).unwrap();
+        store.execute_batch(text).unwrap();
+    };
+    let proven = || proven(&bench.store, &bench.home, &bench.row());
+    let disagree = |what: &str| {
+        let error = proven().expect_err(what);
+        assert_eq!(error.kind().exit_code(), 4, "{what}: {error}");
+        assert!(error.hint().is_some(), "{what}");
+    };
+    let verdict = Verdict {
+        run: bench.run.to_string(),
+        decision: Decision::Approved,
+        by: person(Some("Mallory".to_owned())),
+        at_us: 1,
+        why: None,
+        bundle_sha256: manifest_sha256(&bench.home, bench.run).unwrap(),
+        despite: Vec::new(),
+        shown: None,
+    };
+    let forged = serde_json::to_string(&verdict).unwrap().replace('\'', "''");
+    let insert = |sequence: i64, length: u64| {
+        sql(&format!(
+            "INSERT INTO verdicts (sequence, run, decision, head, length, verdict)
+             VALUES ({sequence}, '{}', 'approved', '{}', {length}, '{forged}')",
+            bench.run,
+            "0".repeat(64)
+        ));
+    };
+    // Nobody has decided anything, and a row says so.
+    insert(0, 0);
+    disagree("a row, and no log");
+    sql("DELETE FROM verdicts");
+    assert_eq!(proven().unwrap().as_str(), "held");
+    // Somebody said no. A row of another number, and the row itself with another word.
+    let rejected = bench.decide(Decision::Rejected, Anyway::No).unwrap();
+    let length = fs::metadata(bench.log()).unwrap().len();
+    insert(1, length);
+    disagree("a row after the last");
+    sql("DELETE FROM verdicts WHERE sequence = 1");
+    sql(&format!(
+        "UPDATE verdicts SET decision = 'approved', verdict = '{forged}'"
+    ));
+    assert_eq!(bench.standing().unwrap().as_str(), "approved");
+    disagree("the same row with another word");
+    // The row is gone: what the log says counts all the same.
+    sql("DELETE FROM verdicts");
+    assert_eq!(proven().unwrap(), Standing::Rejected(rejected));
+    // A number before all others, of a run that nobody has decided about.
+    let other = Bench::new(RunStatus::Done, &[]);
+    let store = rusqlite::Connection::open(other.home.store()).unwrap();
+    let early = format!(
+        "INSERT INTO verdicts (sequence, run, decision, head, length, verdict)
+         VALUES (-1, '{}', 'approved', '', 0, '{forged}')",
+        other.run
+    );
+    store.execute_batch(&early).unwrap();
+    assert!(super::proven(&other.store, &other.home, &other.row()).is_err());
+}

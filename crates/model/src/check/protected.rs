@@ -3,6 +3,9 @@
 //! Tests, what steers their runners, what runs before them, what builds them and what CI does. A
 //! patch may well change them; then it is looked at with them and without them.
 
+use std::path::Path;
+use std::sync::OnceLock;
+
 use crate::policy::glob::{GlobError, Globs};
 
 /// What is protected by itself, in the words of a policy's patterns.
@@ -128,10 +131,30 @@ pub const USUAL: &[&str] = &[
 ];
 
 /// What is protected: the usual, and what a policy adds.
-pub fn globs<T: AsRef<str>>(added: &[T]) -> Result<Globs, GlobError> {
-    let usual = USUAL.iter().copied();
-    let all: Vec<&str> = usual.chain(added.iter().map(AsRef::as_ref)).collect();
-    Globs::parse(&all)
+#[derive(Debug)]
+pub struct Protected {
+    usual: &'static Globs,
+    added: Globs,
+}
+
+impl Protected {
+    pub fn with<T: AsRef<str>>(added: &[T]) -> Result<Self, GlobError> {
+        Ok(Self {
+            usual: usual(),
+            added: Globs::parse(added)?,
+        })
+    }
+
+    pub fn matches(&self, path: &Path) -> bool {
+        self.usual.matches(path) || self.added.matches(path)
+    }
+}
+
+/// The usual patterns, ready. Making them takes as long as starting a sandbox, and is done once;
+/// whoever will need them calls this while there is nothing else to do.
+pub fn usual() -> &'static Globs {
+    static USUAL_GLOBS: OnceLock<Globs> = OnceLock::new();
+    USUAL_GLOBS.get_or_init(|| Globs::parse(USUAL).expect("the table has patterns only"))
 }
 
 /// Scripts of the folder that a check runs by name: `./ci.sh`, `tools/test`, `sh run-tests`. What
@@ -180,8 +203,6 @@ fn leads_on(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -213,7 +234,7 @@ mod tests {
 
     #[test]
     fn an_exam_is_known_by_its_name() {
-        let globs = globs(&["golden/**"]).unwrap();
+        let globs = Protected::with(&["golden/**"]).unwrap();
         for path in [
             "tests/a.py",
             "a/tests/b/c.py",

@@ -1,6 +1,8 @@
 //! Environments of files put together: one over another, names to what they stand for, and what a
 //! repository proposes below what the user says.
 
+use std::collections::BTreeMap;
+
 use super::document::{EnvironmentText, Grant};
 use super::merge::{add, added};
 use super::network::{NetworkRule, Origin, Rules};
@@ -26,10 +28,12 @@ impl EnvironmentText {
         out
     }
 
-    /// The environment that this is, when nothing is below it.
+    /// The environment that this is, when nothing is below it. `set`: variables that the file gives
+    /// to whatever runs, so that a setup has the toolchain that the agent has.
     pub(super) fn resolve<E>(
         self,
         keep_artefacts: bool,
+        set: &BTreeMap<String, Variable>,
         presets: &mut dyn FnMut(&Line) -> Result<Preset, E>,
     ) -> Result<Environment, E> {
         let mut own = Environment {
@@ -41,6 +45,7 @@ impl EnvironmentText {
             path: self.path.unwrap_or_default(),
             caches: self.caches,
             tmpfs: self.tmpfs,
+            setup_env: set.clone(),
             ..Environment::default()
         };
         own.allow(self.network.unwrap_or_default(), presets)?;
@@ -95,6 +100,7 @@ impl Environment {
     pub(super) fn propose(&mut self, asked: EnvironmentText) -> Vec<(String, Origin)> {
         let mut refused = Vec::new();
         if self.image.is_none() {
+            self.image_proposed = asked.image.is_some();
             self.image = asked.image;
         }
         // INVARIANT: the files that decide go with the setup that they decide about.
@@ -172,7 +178,8 @@ mod tests {
         let base = "[environment]\nimage = 'a'\nsetup = 'x'\nkey = ['l']\nnetwork = ['a.example']\n\
                     [environment.cache]\npip = true\n[mounts]\n'/s' = { tmpfs = '1M' }";
         let own = "[environment]\nimage = 'b'\nnetwork = ['preset:pip']\n\
-                   [environment.cache]\npip = false\n[mounts]\n'/s' = { tmpfs = '2M' }";
+                   [environment.cache]\npip = false\n[mounts]\n'/s' = { tmpfs = '2M' }\n\
+                   [env.set]\nPATH = '/t/bin:/bin'";
         let both = read("own", own).over(read("base", base));
         let both = both.resolve(&mut preset).expect("a policy").environment;
         assert_eq!((both.image(), both.setup()), (Some("b"), Some("x")));
@@ -180,6 +187,7 @@ mod tests {
         let rules = both.network.rules.0.iter().map(ToString::to_string);
         assert_eq!(rules.collect::<Vec<_>>(), ["a.example", "i.example"]);
         assert_eq!(both.setup_env["INDEX"].value.as_deref(), Some("pip"));
+        assert_eq!(both.setup_env["PATH"].value.as_deref(), Some("/t/bin:/bin"));
         assert_eq!(both.caches().count(), 0);
         assert_eq!((both.tmpfs.len(), both.tmpfs[0].bytes), (1, 2 << 20));
     }

@@ -72,7 +72,7 @@ impl Document {
         let mut secrets = self.secrets;
         let mut set = self.set;
         let pass = self.pass.unwrap_or_default();
-        let environment = self.environment.resolve(network.cache, presets)?;
+        let environment = self.environment.resolve(network.cache, &set, presets)?;
         let mut rules = Vec::new();
         for grant in self.allow.into_iter().flatten() {
             let line = match grant {

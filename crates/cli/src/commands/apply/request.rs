@@ -15,7 +15,8 @@ use crate::text::clean;
 
 #[derive(Debug, Args)]
 pub struct Request {
-    /// Push the branch and open a pull request for it, with your own credentials
+    /// Push the branch (`ringfence/RUN` unless named) and open a pull request for it, with your own
+    /// credentials
     #[arg(long)]
     pub pull_request: bool,
     /// The remote of the folder's repository
@@ -56,6 +57,8 @@ impl Request {
             let name = self.remote.clone();
             return Err(engine(pull_request::PullRequestError::NoRemote { name }).into());
         };
+        // A branch that nobody can push is not made.
+        pull_request::ready(home, &remote)?;
         let address = remote.source.text();
         let wanted = Wanted {
             run: run.id.as_str(),

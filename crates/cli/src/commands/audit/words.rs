@@ -258,6 +258,30 @@ pub fn sentence(event: &Event) -> Option<String> {
             let tree = tree.as_str();
             format!("check {} on {tree} began: {}", check + 1, clean(command))
         }
+        Event::CheckNetwork {
+            check,
+            tree,
+            traffic,
+        } => {
+            let tree = tree.as_str();
+            format!(
+                "check {} on {tree}: network: {}",
+                check + 1,
+                network(traffic)
+            )
+        }
+        Event::CheckGateLost {
+            check,
+            tree,
+            detail,
+        } => {
+            let tree = tree.as_str();
+            format!(
+                "check {} on {tree}: gate lost: {}",
+                check + 1,
+                clean(detail)
+            )
+        }
         Event::CheckEnded {
             check,
             tree,

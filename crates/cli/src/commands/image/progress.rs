@@ -121,6 +121,9 @@ impl Progress for Shown {
                     }
                 }
             }
+            Event::Renamed { name, before } => {
+                self.line(&format!("note: {name} was {before} before"));
+            }
             Event::Noted(note) => {
                 let text = format!(
                     "note: left out {} × {}; the first: `{}`",

@@ -69,18 +69,37 @@ fn escape(out: &mut Vec<Cell>, escaped: impl Iterator<Item = char>) -> usize {
 
 /// Cells in rows of at most so many columns; at least one row.
 pub fn wrap(cells: &[Cell], columns: usize) -> Vec<&[Cell]> {
+    rows(cells, columns, |row| row.len())
+}
+
+/// The same, broken between words where there are some: for text of ours.
+pub fn wrap_words(cells: &[Cell], columns: usize) -> Vec<&[Cell]> {
+    // HOSTILE: a word may be as long as a line; then it is broken where the row ends.
+    rows(cells, columns, |row| {
+        let blank = row.iter().rposition(|cell| cell.c == ' ' && !cell.odd);
+        blank.map_or(row.len(), |blank| blank + 1)
+    })
+}
+
+/// Rows that fit; `end` says where one that is followed by another ends.
+fn rows(cells: &[Cell], columns: usize, end: impl Fn(&[Cell]) -> usize) -> Vec<&[Cell]> {
     let columns = columns.max(2);
     let mut rows = Vec::new();
-    let (mut from, mut used) = (0, 0);
-    for (at, cell) in cells.iter().enumerate() {
-        if used + cell.columns > columns {
-            rows.push(&cells[from..at]);
-            (from, used) = (at, 0);
-        }
-        used += cell.columns;
+    let mut rest = cells;
+    loop {
+        let mut used = 0;
+        let over = rest.iter().position(|cell| {
+            used += cell.columns;
+            used > columns
+        });
+        let Some(over) = over else {
+            rows.push(rest);
+            return rows;
+        };
+        let (row, after) = rest.split_at(end(&rest[..over]));
+        rows.push(row);
+        rest = after;
     }
-    rows.push(&cells[from..]);
-    rows
 }
 
 #[cfg(test)]
@@ -123,5 +142,17 @@ mod tests {
             assert!(row.iter().map(|cell| cell.columns).sum::<usize>() <= 5);
         }
         assert_eq!(wrap(&[], 10).len(), 1);
+        for (line, expected) in [
+            ("one two three", vec!["one two ", "three"]),
+            ("one", vec!["one"]),
+            ("", vec![""]),
+            ("onetwothree", vec!["onetwoth", "ree"]),
+            ("a onetwothree", vec!["a ", "onetwoth", "ree"]),
+        ] {
+            let cells = cells(line.as_bytes());
+            let rows = wrap_words(&cells, 8);
+            let rows: Vec<String> = rows.iter().map(|row| text(row)).collect();
+            assert_eq!(rows, expected, "{line}");
+        }
     }
 }

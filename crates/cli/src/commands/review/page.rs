@@ -7,7 +7,7 @@ use ringfence_engine::patch::{Entry, Fate, Patch, Shown, ShownHunk};
 use ringfence_engine::review::Opened;
 use ringfence_model::changes::Change;
 
-use super::glyphs::{Cell, cells, wrap};
+use super::glyphs::{Cell, cells, wrap, wrap_words};
 use super::wide;
 use crate::commands::blame::page;
 
@@ -117,6 +117,17 @@ impl<'a> Page<'a> {
     /// Long hunks of which only the beginning was ever shown.
     pub fn folded(&self) -> usize {
         self.long.difference(&self.unfolded).count()
+    }
+
+    /// Whether only the beginning of a hunk is shown.
+    pub fn is_folded(&self, block: Block) -> bool {
+        match block {
+            Block::Hunk(file, hunk) => {
+                let at = (file, hunk);
+                self.long.contains(&at) && !self.unfolded.contains(&at)
+            }
+            Block::Summary | Block::File(_) | Block::End => false,
+        }
     }
 
     /// How many hunks there are.
@@ -250,9 +261,7 @@ impl<'a> Page<'a> {
         let (from, to) = (hunk.old_start, hunk.new_start);
         let head = format!("@@ -{from},{old} +{to},{new} @@");
         let mut rows = plain(Style::Hunk, &head, columns);
-        let is_long = folding == Folding::AsItIs
-            && self.long.contains(&(file, at))
-            && !self.unfolded.contains(&(file, at));
+        let is_long = folding == Folding::AsItIs && self.is_folded(Block::Hunk(file, at));
         let most = match is_long {
             true => (LINES / 2, COLUMNS / 4),
             false => (usize::MAX, usize::MAX),
@@ -295,7 +304,7 @@ fn without_lines(entry: &Entry<'_>) -> Option<String> {
 /// Text of ours, in rows. What the sandbox chose of it is harmless already, or becomes so here.
 pub fn plain(style: Style, line: &str, columns: usize) -> Vec<Row> {
     let cells = cells(line.as_bytes());
-    let rows = wrap(&cells, columns);
+    let rows = wrap_words(&cells, columns);
     rows.into_iter().map(|row| Row::of(style, row)).collect()
 }
 

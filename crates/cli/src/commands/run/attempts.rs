@@ -48,8 +48,16 @@ pub fn run(request: &RunRequest, of: u32, parallel: u32, json: bool) -> anyhow::
     let mut done = done.into_inner().unwrap_or_default();
     done.sort_by_key(|(number, _)| *number);
     let mut results = Vec::new();
-    for (_, result) in done {
-        results.push(result?);
+    let mut failed = None;
+    for (number, result) in done {
+        match result {
+            Ok(result) => results.push(result),
+            // The others are worth what they are worth.
+            Err(error) => {
+                eprintln!("[{number}/{of}] failed: {}", clean(&format!("{error:#}")));
+                failed.get_or_insert(error);
+            }
+        }
     }
     let (home, store) = open()?;
     let runs: Vec<_> = results
@@ -57,8 +65,12 @@ pub fn run(request: &RunRequest, of: u32, parallel: u32, json: bool) -> anyhow::
         .map(|result| store.run(result.run))
         .collect::<Result<_, _>>()?;
     if runs.len() < 2 {
-        // Stopped before there was anything to compare.
-        return Ok(results.first().map_or(ExitCode::FAILURE, exit_code));
+        // Stopped, or failed, before there was anything to compare.
+        return match (results.first(), failed) {
+            (Some(result), _) => Ok(exit_code(result)),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(ExitCode::FAILURE),
+        };
     }
     let compared = ringfence_engine::compare::compare(&home, &runs)?;
     compare::print(&compared, json)?;

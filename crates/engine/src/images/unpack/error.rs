@@ -14,6 +14,10 @@ pub enum UnpackError {
     Bomb(#[from] Bomb),
     #[error("it has more than {0} entries")]
     Entries(u64),
+    #[error("the paths of its entries have more than {0} bytes")]
+    Names(u64),
+    #[error("all layers together have more than an image may have")]
+    Together,
     #[error(transparent)]
     Tar(TarError),
     #[error("`{path}` is refused: {why}")]

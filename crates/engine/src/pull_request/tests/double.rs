@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::super::kinds::Kind;
+use super::Kind;
 
 pub const TOKEN: &str = "token-of-the-forge-4711";
 

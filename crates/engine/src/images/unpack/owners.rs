@@ -1,0 +1,19 @@
+//! Whose the files of a layer are on the disk.
+
+/// Who owns what is unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::images) enum Owners {
+    /// Whoever the tar says: only root can.
+    AsInTar,
+    /// Who unpacks.
+    Caller,
+}
+
+impl Owners {
+    pub fn of_this_process() -> Self {
+        match rustix::process::geteuid().is_root() {
+            true => Self::AsInTar,
+            false => Self::Caller,
+        }
+    }
+}
