@@ -20,6 +20,8 @@ mod checks;
 mod create;
 #[path = "figures/density.rs"]
 mod density;
+#[path = "figures/environments.rs"]
+mod environments;
 #[path = "figures/exec.rs"]
 mod exec;
 #[path = "figures/fork.rs"]
@@ -85,6 +87,8 @@ const FIGURES: &[Figure] = &[
     ("observe", observe::measure),
     ("checks", checks::measure),
     ("images", images::measure),
+    ("environment", environments::starts),
+    ("dependencies", environments::against_installing),
 ];
 
 /// What was typed.

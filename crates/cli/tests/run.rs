@@ -36,6 +36,8 @@ mod published;
 mod rechecked;
 #[path = "run/registries.rs"]
 mod registries;
+#[path = "run/standing.rs"]
+mod standing;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,

@@ -9,6 +9,8 @@
 )]
 mod support;
 
+#[path = "terminal/init.rs"]
+mod init;
 #[path = "terminal/review.rs"]
 mod review;
 

@@ -74,6 +74,10 @@ pub fn propose_for(home: &Home, folder: &Path) -> Result<Proposal, Error> {
     only_known_presets(&mut proposed, &around);
     let toolchains = toolchains::find(&around, &pins);
     let mut choices = toolchains::choose(&around, &toolchains, &proposed.needs);
+    // What a Dockerfile or devcontainer.json names is believed to have what it needs.
+    if proposed.image.is_none() {
+        choices.retain(|choice| choice.from != Chosen::Nowhere || !proposed.bring(&choice.program));
+    }
     let lacks = choices.iter().find(|choice| choice.from == Chosen::Nowhere);
     if let (Some(lacks), Some(image)) = (lacks, proposed.possible_image.clone()) {
         let why = format!("{}; `{}` is not on this machine", image.why, lacks.program);

@@ -113,18 +113,10 @@ impl Toolchain {
             })
         };
         let count = self.mounts.iter().filter(shown).count();
-        let set = policy
-            .env
-            .set
-            .get("PATH")
-            .and_then(|path| path.value.as_deref());
-        let has = |wanted: &PathBuf| {
-            std::env::split_paths(set.unwrap_or_default()).any(|entry| entry == *wanted)
-        };
         match count {
             0 => Granted::No,
             count if count < self.mounts.len() => Granted::Partly,
-            _ if self.path.iter().all(has) => Granted::Yes,
+            _ if self.path.iter().all(|own| is_on_path(policy, own)) => Granted::Yes,
             _ => Granted::NotOnPath,
         }
     }
@@ -140,6 +132,17 @@ impl Toolchain {
     fn brings(&self, program: &str) -> bool {
         self.programs.iter().any(|own| own == program)
     }
+}
+
+/// Whether a policy puts this directory into `PATH`, for setups as well.
+pub(crate) fn is_on_path(policy: &Effective, directory: &Path) -> bool {
+    let mut path = policy.environment.path.iter();
+    path.any(|line| Path::new(&line.text) == directory)
+        // A whole `PATH` that the user set counts more.
+        && policy.env.set.get("PATH").is_none_or(|set| {
+            let set = set.value.as_deref().unwrap_or_default();
+            std::env::split_paths(set).any(|entry| entry == directory)
+        })
 }
 
 /// Whether every sandbox without an image has this program from the system.

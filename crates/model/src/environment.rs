@@ -6,7 +6,7 @@
 //! and its being root are the user's to give.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,9 @@ pub struct Environment {
     /// Variables of setup and agent. Whatever else sets one of them counts more.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Variable>,
+    /// Directories inside for `PATH`; see [`Environment::path`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path: Vec<Line>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub caches: BTreeMap<CacheKind, Switch>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -96,9 +99,46 @@ impl Environment {
         on.map(|(kind, _)| *kind)
     }
 
+    /// `PATH` inside, over the one that there is otherwise. Directories of the folder and of the home
+    /// come first: what was installed there is meant. Others come first as well, but after those of
+    /// an image, whose own programs are meant.
+    pub fn path(&self, standing: &str, inside: &Path) -> String {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for line in &self.path {
+            let directory = place_inside(&line.text, inside);
+            match directory.is_absolute_name && self.image().is_some() {
+                true => after.push(directory.text),
+                false => before.push(directory.text),
+            }
+        }
+        before.push(standing.to_owned());
+        before.extend(after);
+        before.join(":")
+    }
+
     /// The setup's own policy has this name for the files of the base that decide.
     pub fn key_paths(&self) -> impl Iterator<Item = &str> {
         self.key.iter().map(|line| line.text.as_str())
+    }
+}
+
+/// A directory of `path`.
+struct PlaceInside {
+    text: String,
+    /// It was written from `/`.
+    is_absolute_name: bool,
+}
+
+/// `~/x` is below the home inside, `x` below the folder.
+fn place_inside(text: &str, inside: &Path) -> PlaceInside {
+    let is_absolute_name = text.starts_with('/');
+    let text = match text.strip_prefix("~/") {
+        Some(rest) => format!("{HOME}/{rest}"),
+        None => inside.join(text).to_string_lossy().into_owned(),
+    };
+    PlaceInside {
+        text,
+        is_absolute_name,
     }
 }
 
@@ -108,6 +148,9 @@ impl Environment {
 pub enum CacheKind {
     Pip,
     Npm,
+    Pnpm,
+    Yarn,
+    Bun,
     Cargo,
     CargoTarget,
     Go,
@@ -141,7 +184,7 @@ pub struct Cache {
 }
 
 /// All caches.
-pub const CACHES: [Cache; 8] = [
+pub const CACHES: [Cache; 11] = [
     Cache {
         kind: CacheKind::Pip,
         name: "pip",
@@ -155,6 +198,34 @@ pub const CACHES: [Cache; 8] = [
         directory: ".cache/npm",
         variables: &[("npm_config_cache", "{}")],
         checked: Checked::Cacache,
+    },
+    Cache {
+        kind: CacheKind::Pnpm,
+        name: "pnpm",
+        directory: ".cache/pnpm",
+        // Its store would be in the folder where links do not reach the home. The second name is
+        // that of version 11.
+        variables: &[
+            ("npm_config_store_dir", "{}/store"),
+            ("pnpm_config_store_dir", "{}/store"),
+        ],
+        checked: Checked::Opaque,
+    },
+    Cache {
+        kind: CacheKind::Yarn,
+        name: "yarn",
+        // Where version 1 has it anyway. Later ones must keep `YARN_CACHE_FOLDER` free: it would
+        // take the place of a cache that is part of the repository.
+        directory: ".cache/yarn",
+        variables: &[("YARN_GLOBAL_FOLDER", "{}/berry")],
+        checked: Checked::Opaque,
+    },
+    Cache {
+        kind: CacheKind::Bun,
+        name: "bun",
+        directory: ".cache/bun",
+        variables: &[("BUN_INSTALL_CACHE_DIR", "{}")],
+        checked: Checked::Opaque,
     },
     Cache {
         kind: CacheKind::Cargo,
@@ -247,6 +318,32 @@ mod tests {
             }
         }
         assert_eq!(CacheKind::named("maven"), None);
+    }
+
+    #[test]
+    fn directories_are_before_path_and_after_that_of_an_image() {
+        let line = |text: &str| Line {
+            text: text.to_owned(),
+            from: Origin::default(),
+        };
+        let mut own = Environment {
+            path: [".venv/bin", "/opt/x/bin", "~/.local/bin"]
+                .map(line)
+                .to_vec(),
+            ..Environment::default()
+        };
+        let inside = Path::new("/workspace");
+        assert_eq!(
+            own.path("/bin", inside),
+            "/workspace/.venv/bin:/opt/x/bin:/home/agent/.local/bin:/bin"
+        );
+        own.image = Some(line("a"));
+        assert_eq!(
+            own.path("/bin", inside),
+            "/workspace/.venv/bin:/home/agent/.local/bin:/bin:/opt/x/bin"
+        );
+        own.image = Some(line(HOST_IMAGE));
+        assert!(own.path("/bin", inside).ends_with(":/bin"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! HOSTILE: every byte was chosen by a repository. What is taken over is plain text of a bounded
 //! length; what is not plain is left out and named.
 
+mod bring;
 pub mod devcontainer;
 mod dockerfile;
 mod jsonc;
@@ -109,6 +110,8 @@ pub struct Proposed {
     pub key: Vec<Said>,
     pub cache: Vec<Said>,
     pub env: BTreeMap<String, Said>,
+    /// Directories for `PATH`.
+    pub path: Vec<Said>,
     pub scratch: Vec<Area>,
     /// Presets that the setup needs to reach. Only the user can grant them.
     pub network: Vec<Said>,

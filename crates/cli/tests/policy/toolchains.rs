@@ -224,3 +224,120 @@ fn a_real_cargo_of_rustup_builds_offline() -> Result<()> {
         Ok(())
     })
 }
+
+/// A real program of the system at another place, or a script where there is none.
+fn real(home: &Path, path: &str, program: &str) -> Result<()> {
+    let found = ["/usr/bin", "/bin"].map(|directory| Path::new(directory).join(program));
+    let Some(found) = found.iter().find(|path| path.is_file()) else {
+        println!("SKIPPED a real {program}: it is not in /usr/bin; a script stands for it");
+        return self::program(home, path, &format!("echo {program}"));
+    };
+    let path = home.join(path);
+    fs::create_dir_all(path.parent().context("a path")?)?;
+    // A copy that this process wrote could not be executed while another one forks.
+    let copied = Command::new("cp")
+        .arg("-L")
+        .arg(found)
+        .arg(&path)
+        .status()?;
+    ensure!(copied.success());
+    Ok(())
+}
+
+#[test]
+fn each_layout_of_toolchains_serves_the_setup_and_the_agent() -> Result<()> {
+    let Some(home) = home()? else { return Ok(()) };
+    let home = home.path();
+    let layouts = [
+        (
+            "nvm",
+            ".nvmrc",
+            "22\n",
+            ".nvm/versions/node/v22.1.0/bin",
+            "node",
+        ),
+        (
+            "pyenv",
+            ".python-version",
+            "3.99.0\n",
+            ".pyenv/versions/3.99.0/bin",
+            "python3",
+        ),
+        ("uv", ".tool-versions", "uv 1.0.0\n", ".local/bin", "uv"),
+        (
+            "go",
+            "go.mod",
+            "module x\n\ngo 1.99.0\n",
+            "sdk/go1.99.0/bin",
+            "go",
+        ),
+        (
+            "rustup",
+            "rust-toolchain",
+            "stable\n",
+            ".cargo/bin",
+            "cargo",
+        ),
+    ];
+    for (_, _, _, directory, name) in layouts {
+        let path = format!("{directory}/{name}");
+        match name {
+            "node" | "python3" => real(home, &path, name)?,
+            "cargo" => program(home, &path, "echo cargo in $RUSTUP_HOME")?,
+            "go" => program(home, &path, "echo go in $GOROOT")?,
+            name => program(home, &path, &format!("echo {name}"))?,
+        }
+        file(
+            home,
+            &format!("{directory}/../../secret-{name}"),
+            "canary-of-home",
+        )?;
+    }
+    file(home, ".rustup/toolchains/stable-x/bin/cargo", "")?;
+    file(home, ".netrc", "canary-of-home")?;
+    let home = home.to_str().context("a path")?;
+    in_each_mode("layouts", |env, fixture| {
+        for (manager, pin, text, directory, name) in layouts {
+            let call = env.call(fixture).variable("HOME", home);
+            let policy = fixture.state.join("policy.toml");
+            let _ = fs::remove_file(&policy);
+            env.put(fixture, pin, text)?;
+            call.finish(&["init", "--user", "--yes"])?.exits(0)?;
+            let setup = format!(
+                "[environment]\nsetup = '''command -v {name} > made; {name} --version >> made'''\n"
+            );
+            env.put(fixture, "ringfence.toml", setup)?;
+            let shell = format!(
+                "cat made; echo --; command -v {name}; {name} --version; echo --; \
+                 grep -r canary-of-home {home} 2>/dev/null | wc -l; \
+                 echo x > {home}/{directory}/{name} 2>/dev/null || echo read-only"
+            );
+            let result = call.run(&[], &shell)?;
+            let output = said(&result);
+            let parts: Vec<&str> = output.split("--\n").collect();
+            ensure!(
+                parts.len() == 3 && parts[0] == parts[1],
+                "{manager}: {result}"
+            );
+            let place = format!("{home}/{directory}/{name}\n");
+            ensure!(parts[0].starts_with(&place), "{manager}: {result}");
+            ensure!(
+                parts[0].lines().count() >= 2,
+                "{manager} says nothing: {result}"
+            );
+            ensure!(parts[2] == "0\nread-only\n", "{manager}: {result}");
+            // What is seen of the home is the toolchain, and the directories that lead to it.
+            let seen = call.run(&[], &format!("find {home} -maxdepth 1 -mindepth 1"))?;
+            let top = directory.split('/').next().context("a directory")?;
+            for line in said(&seen).lines() {
+                let known = [top, ".rustup"]
+                    .iter()
+                    .any(|own| line == format!("{home}/{own}"));
+                ensure!(known, "{manager}: {line}");
+            }
+            fs::remove_file(fixture.folder.join(pin))?;
+            fs::remove_file(fixture.folder.join("ringfence.toml"))?;
+        }
+        Ok(())
+    })
+}

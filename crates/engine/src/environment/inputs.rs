@@ -57,6 +57,9 @@ pub struct Inputs {
     network: Vec<String>,
     /// Names, and the hash of each value.
     variables: Vec<(String, String)>,
+    /// Directories that are put into `PATH`.
+    #[serde(default)]
+    path: Vec<String>,
     toolchain: Vec<String>,
 }
 
@@ -105,7 +108,7 @@ impl Inputs {
             scope: seen.scope,
             toolchain: match seen.image {
                 Some(_) => Vec::new(),
-                None => toolchain(),
+                None => toolchain(seen.policy),
             },
             image: seen.image,
             setup: seen.setup.to_owned(),
@@ -118,6 +121,11 @@ impl Inputs {
             mounts: files.mounts.iter().map(mount).collect(),
             network: rules.iter().map(ToString::to_string).collect(),
             variables: hashed.collect(),
+            path: environment
+                .path
+                .iter()
+                .map(|line| line.text.clone())
+                .collect(),
         })
     }
 
@@ -181,12 +189,18 @@ fn hash_file(folder: BorrowedFd<'_>, path: &str) -> Result<String, EnvironmentEr
 }
 
 /// The programs of the host that a setup may use: each by what it is on the disk.
-fn toolchain() -> Vec<String> {
+fn toolchain(policy: &Effective) -> Vec<String> {
+    let granted = policy.environment.path.iter().filter_map(|line| {
+        let mut mounts = policy.files.mounts.iter();
+        mounts.find_map(|mount| {
+            let rest = Path::new(&line.text).strip_prefix(&mount.inside).ok()?;
+            Some(mount.host.join(rest))
+        })
+    });
+    let directories: Vec<PathBuf> = granted.chain(PATH.split(':').map(PathBuf::from)).collect();
     let mut found = Vec::new();
     for name in TOOLCHAIN {
-        let places = PATH
-            .split(':')
-            .map(|directory| Path::new(directory).join(name));
+        let places = directories.iter().map(|directory| directory.join(name));
         let Some(path) = places.into_iter().find(|path| path.exists()) else {
             continue;
         };

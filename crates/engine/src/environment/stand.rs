@@ -14,6 +14,7 @@ use ringfence_model::environment::{CacheKind, Environment, HOME};
 use super::{EnvironmentError, Ground, Order, Resolved, caches, facts, ground, variable};
 use crate::error::Error;
 use crate::home::Home;
+use crate::run::PATH;
 use crate::store::{EnvironmentRecord, Store};
 
 pub(super) const WORKSPACE: &str = "workspace";
@@ -188,6 +189,17 @@ pub fn variables(order: &Order<'_>, resolved: Option<&Resolved>) -> Vec<(ByteTex
     for (name, own) in theirs.filter(|(name, _)| !ground::is_ours(name.as_bytes())) {
         let value = own.value.as_deref().unwrap_or_default();
         env.push(variable(name, value));
+    }
+    if !environment.path.is_empty() {
+        let standing = env.iter().rfind(|(name, _)| name.as_bytes() == b"PATH");
+        let standing = standing.map_or(PATH.into(), |(_, path)| {
+            // HOSTILE: that of an image is its maker's.
+            String::from_utf8_lossy(path.as_bytes())
+        });
+        env.push(variable(
+            "PATH",
+            &environment.path(&standing, &order.inside),
+        ));
     }
     env
 }

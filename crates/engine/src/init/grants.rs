@@ -8,15 +8,15 @@ use ringfence_model::policy::Effective;
 use serde::Serialize;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, TableLike, Value, value};
 
-use crate::run::PATH;
-use crate::toolchains::{Shown, Toolchain};
+use crate::toolchains::{Shown, Toolchain, is_on_path};
 
 /// What is not granted yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Grants {
     pub mounts: Vec<Granted>,
-    /// Directories that are put before what `PATH` has.
+    /// Directories for `PATH`, of setups as well.
     pub path: Vec<PathBuf>,
+    /// Variables, of setups as well.
     pub set: Vec<(String, String)>,
     /// What a setup may reach.
     pub network: Vec<Said>,
@@ -44,12 +44,6 @@ impl Grants {
         proposed: &Proposed,
     ) -> Self {
         let mut own = Self::default();
-        let path = policy
-            .env
-            .set
-            .get("PATH")
-            .and_then(|path| path.value.as_deref());
-        let on_path: Vec<PathBuf> = std::env::split_paths(path.unwrap_or_default()).collect();
         for toolchain in toolchains {
             for shown in &toolchain.mounts {
                 let mut mounts = policy.files.mounts.iter();
@@ -67,12 +61,13 @@ impl Grants {
                 }
             }
             for directory in &toolchain.path {
-                if !on_path.contains(directory) && !own.path.contains(directory) {
+                if !is_on_path(policy, directory) && !own.path.contains(directory) {
                     own.path.push(directory.clone());
                 }
             }
             for (name, value) in &toolchain.set {
-                let standing = policy.env.set.get(*name).and_then(|set| set.value.as_ref());
+                let standing = policy.environment.env.get(*name);
+                let standing = standing.and_then(|set| set.value.as_ref());
                 if standing != Some(value) {
                     own.set.push(((*name).to_owned(), value.clone()));
                 }
@@ -139,38 +134,67 @@ impl Grants {
                 mounts.push(entry);
             }
         }
-        if !self.path.is_empty() || !self.set.is_empty() {
-            let env = table(document.as_table_mut(), "env")?;
-            let set = table(env, "set")?;
-            for (name, text) in &self.set {
-                set.insert(name, value(text.clone()));
-            }
-            if !self.path.is_empty() {
-                let standing = set.get("PATH").and_then(Item::as_str).unwrap_or(PATH);
-                let own: Vec<String> = self.path.iter().map(|path| text(path)).collect();
-                set.insert("PATH", value(format!("{}:{standing}", own.join(":"))));
-            }
+        if !self.path.is_empty() {
+            self.add_to_whole_path(document);
+            let path = self.path.iter().map(|path| text(path));
+            extend(document, "path", path)?;
         }
         if !self.network.is_empty() {
+            let rules = self.network.iter().map(|said| said.value.clone());
+            extend(document, "network", rules)?;
+        }
+        if !self.set.is_empty() {
             let environment = table(document.as_table_mut(), "environment")?;
-            let rules = environment
-                .entry("network")
-                .or_insert(value(Array::new()))
-                .as_array_mut()
-                .ok_or("its `environment.network` is no list")?;
-            for said in &self.network {
-                let is_there = rules.iter().any(|rule| rule.as_str() == Some(&said.value));
-                if !is_there {
-                    rules.push(Value::from(said.value.as_str()));
-                }
+            let env = table(environment, "env")?;
+            for (name, text) in &self.set {
+                env.insert(name, value(text.clone()));
             }
         }
         Ok(())
+    }
+
+    /// Where the user set all of `PATH`, that counts more than what an environment adds.
+    fn add_to_whole_path(&self, document: &mut DocumentMut) {
+        let env = document.get_mut("env").and_then(Item::as_table_like_mut);
+        let set = env.and_then(|env| env.get_mut("set")?.as_table_like_mut());
+        let Some(whole) = set.and_then(|set| set.get_mut("PATH")) else {
+            return;
+        };
+        if let Some(standing) = whole.as_str() {
+            let entries = || std::env::split_paths(standing);
+            let own = self
+                .path
+                .iter()
+                .filter(|own| !entries().any(|entry| entry == **own));
+            let mut all: Vec<String> = own.map(|own| text(own)).collect();
+            all.push(standing.to_owned());
+            *whole = value(all.join(":"));
+        }
     }
 }
 
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
+}
+
+/// Adds to a list of `[environment]` what it does not have.
+fn extend(
+    document: &mut DocumentMut,
+    name: &str,
+    items: impl Iterator<Item = String>,
+) -> Result<(), String> {
+    let environment = table(document.as_table_mut(), "environment")?;
+    let list = environment
+        .entry(name)
+        .or_insert(value(Array::new()))
+        .as_array_mut()
+        .ok_or(format!("its `environment.{name}` is no list"))?;
+    for item in items {
+        if !list.iter().any(|own| own.as_str() == Some(&item)) {
+            list.push(Value::from(item));
+        }
+    }
+    Ok(())
 }
 
 /// A table below another, made where it is not there.

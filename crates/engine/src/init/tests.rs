@@ -175,8 +175,12 @@ fn grants_are_added_to_a_policy_and_its_own_words_stay() {
     );
     let policy = policy::of_host(&home, None, None).unwrap();
     assert_eq!(policy.files.mounts.len(), 1);
+    // The user's own `PATH` counts more than what an environment adds: it has to lead there too.
     let path = policy.env.set["PATH"].value.as_deref();
     assert_eq!(path, Some("/srv/cargo/bin:/mine"));
+    assert_eq!(policy.environment.path[0].text, "/srv/cargo/bin");
+    let rustup = policy.environment.env["RUSTUP_HOME"].value.as_deref();
+    assert_eq!(rustup, Some("/srv/rustup"));
     assert_eq!(policy.files.hide.last().unwrap().text, "x");
 }
 
@@ -188,7 +192,7 @@ fn a_policy_of_another_shape_is_left_alone() {
     for before in [
         "files = { mount = [] }",
         "[files",
-        "env = 1",
+        "environment = 1",
         "[files]\nmount = []",
     ] {
         fs::write(&path, before).unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use ringfence_model::init::{Need, Said};
 use ringfence_model::policy::network::Origin;
-use ringfence_model::policy::{Mount, Variable};
+use ringfence_model::policy::{Line, Mount, Variable};
 
 use super::*;
 
@@ -340,13 +340,24 @@ fn a_policy_grants_a_toolchain_wholly_partly_or_not() {
     assert_eq!(rustup.granted(&policy), Granted::Partly);
     policy.files.mounts.push(mount(".cargo/bin"));
     assert_eq!(rustup.granted(&policy), Granted::NotOnPath);
-    let path = format!("{}:/usr/bin", place.home().join(".cargo/bin").display());
-    let variable = Variable {
-        value: Some(path),
+    let bin = place.home().join(".cargo/bin").display().to_string();
+    policy.environment.path.push(Line {
+        text: bin.clone(),
         from: Origin::default(),
-    };
-    policy.env.set.insert("PATH".to_owned(), variable);
+    });
     assert_eq!(rustup.granted(&policy), Granted::Yes);
+    // A whole `PATH` of the user's counts more.
+    for (path, granted) in [
+        ("/usr/bin".to_owned(), Granted::NotOnPath),
+        (format!("{bin}:/usr/bin"), Granted::Yes),
+    ] {
+        let variable = Variable {
+            value: Some(path),
+            from: Origin::default(),
+        };
+        policy.env.set.insert("PATH".to_owned(), variable);
+        assert_eq!(rustup.granted(&policy), granted);
+    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ const KINDS: &[Kind] = &[
         but_not_with: &[],
         setup: "pnpm install --frozen-lockfile",
         also: &["package.json", "pnpm-workspace.yaml", ".npmrc"],
-        cache: None,
+        cache: Some("pnpm"),
         preset: Some("npm"),
         programs: &["pnpm", "node"],
     },
@@ -102,7 +102,7 @@ const KINDS: &[Kind] = &[
         but_not_with: &["pnpm-lock.yaml"],
         setup: "yarn install --frozen-lockfile",
         also: &["package.json", ".yarnrc.yml", ".yarnrc"],
-        cache: None,
+        cache: Some("yarn"),
         preset: Some("npm"),
         programs: &["yarn", "node"],
     },
@@ -111,7 +111,7 @@ const KINDS: &[Kind] = &[
         but_not_with: &["pnpm-lock.yaml", "yarn.lock"],
         setup: "bun install --frozen-lockfile",
         also: &["package.json"],
-        cache: None,
+        cache: Some("bun"),
         preset: Some("npm"),
         programs: &["bun"],
     },
@@ -120,7 +120,7 @@ const KINDS: &[Kind] = &[
         but_not_with: &["bun.lock", "pnpm-lock.yaml", "yarn.lock"],
         setup: "bun install --frozen-lockfile",
         also: &["package.json"],
-        cache: None,
+        cache: Some("bun"),
         preset: Some("npm"),
         programs: &["bun"],
     },
@@ -457,6 +457,17 @@ fn one(own: &mut Proposed, files: &Files, kind: &Kind, folder: &str, is_said: bo
         };
         let why = place.clone();
         own.setup.push(Said { value, why });
+        if let Some(directory) = programs_of(kind) {
+            let directory = match directory.starts_with('~') {
+                true => directory.to_owned(),
+                false => join(folder, directory),
+            };
+            add(
+                &mut own.path,
+                &directory,
+                "programs that the setup installs",
+            );
+        }
     }
     match (kind.preset, kind.programs.first()) {
         (Some(preset), _) => add(&mut own.network, &format!("preset:{preset}"), &place),
@@ -496,6 +507,15 @@ fn command(kind: &Kind, files: &Files, folder: &str) -> String {
             kind.setup.replacen("gradle", "sh ./gradlew", 1)
         }
         _ => kind.setup.to_owned(),
+    }
+}
+
+/// Where the programs are that were installed with the packages, if their client does not start them.
+fn programs_of(kind: &Kind) -> Option<&'static str> {
+    match kind.file {
+        "uv.lock" | "poetry.lock" | "pdm.lock" | "Pipfile.lock" => Some(".venv/bin"),
+        "requirements.txt" | "requirements-dev.txt" | "pyproject.toml" => Some("~/.local/bin"),
+        _ => None,
     }
 }
 

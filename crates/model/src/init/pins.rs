@@ -45,7 +45,10 @@ pub(super) fn take(own: &mut Proposed, files: &Files) {
         place,
     } in all(files)
     {
-        own.need(program, place);
+        // What a package.json says of its own client matters where that client is used.
+        if place != "package.json" || program == "node" {
+            own.need(program, place);
+        }
         let need = own.needs.iter_mut().find(|need| need.program == program);
         if let Some(need) = need.filter(|need| need.version.is_none()) {
             need.version = Some(Said {
@@ -128,6 +131,14 @@ fn all(files: &Files) -> Vec<Pin> {
         let said = |table: &str| package.get(table)?.get("node").and_then(Value::as_str);
         if let Some(version) = said("volta").or_else(|| said("engines")) {
             pin("node", version, "package.json");
+        }
+        // `pnpm@9.15.0+sha512.…`
+        let manager = package.get("packageManager").and_then(Value::as_str);
+        if let Some((name, version)) = manager.and_then(|text| text.split_once('@'))
+            && let Some(name) = ["pnpm", "yarn", "bun"].into_iter().find(|own| *own == name)
+        {
+            let version = version.split('+').next().unwrap_or(version);
+            pin(name, version, "package.json");
         }
     }
     for line in text(files, "go.mod").unwrap_or_default().lines() {

@@ -57,6 +57,11 @@ impl Proposed {
                 }
             }
         }
+        if !self.path.is_empty() {
+            let path: Vec<String> = self.path.iter().map(|said| quoted(&said.value)).collect();
+            let why = reasons(&self.path);
+            line(&commented("path", &format!("[{}]", path.join(", ")), &why));
+        }
         if !self.env.is_empty() {
             line("\n[environment.env]");
             for (name, said) in &self.env {

@@ -57,14 +57,14 @@ fn each_lock_file_has_a_setup_and_what_it_depends_on() {
             ],
             "yarn install --immutable",
             &["yarn.lock", "package.json"],
-            &[],
+            &["yarn"],
             &["preset:npm"],
         ),
         (
             &[("yarn.lock", "# yarn lockfile v1\n")],
             "yarn install --frozen-lockfile",
             &["yarn.lock"],
-            &[],
+            &["yarn"],
             &["preset:npm"],
         ),
         (
@@ -400,4 +400,92 @@ fn what_is_written_says_why() {
         network["environment"]["network"].as_array().unwrap().len(),
         2
     );
+}
+
+#[test]
+fn a_client_that_is_a_package_is_brought_by_the_setup() {
+    let bring = |files: &[(&str, &str)], program: &str| {
+        let mut own = propose(&folder(files));
+        let brought = own.bring(program);
+        let line = own.setup_line().unwrap_or_default();
+        assert_eq!(
+            brought,
+            own.path.iter().any(|said| said.value == "~/.local/bin")
+        );
+        (brought, line)
+    };
+    for (files, program, line) in [
+        (
+            &[("uv.lock", ""), (".tool-versions", "uv 0.9.1\n")][..],
+            "uv",
+            "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --user uv==0.9.1 && uv sync --frozen",
+        ),
+        (
+            &[("api/uv.lock", "")],
+            "uv",
+            "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --user uv && \
+             (cd api && uv sync --frozen)",
+        ),
+        (
+            &[
+                ("pnpm-lock.yaml", ""),
+                (
+                    "package.json",
+                    r#"{"packageManager": "pnpm@9.15.4+sha512.aa"}"#,
+                ),
+            ],
+            "pnpm",
+            "npm install --global --prefix ~/.local pnpm@9.15.4 && pnpm install --frozen-lockfile",
+        ),
+        // HOSTILE: what is no version is no word of a command.
+        (
+            &[
+                ("pnpm-lock.yaml", ""),
+                (
+                    "package.json",
+                    r#"{"packageManager": "pnpm@9 || rm -rf ~"}"#,
+                ),
+            ],
+            "pnpm",
+            "npm install --global --prefix ~/.local pnpm@10 && pnpm install --frozen-lockfile",
+        ),
+        (
+            &[("yarn.lock", "# yarn lockfile v1\n")],
+            "yarn",
+            "npm install --global --prefix ~/.local yarn@1 && yarn install --frozen-lockfile",
+        ),
+    ] {
+        assert_eq!(bring(files, program), (true, line.to_owned()));
+    }
+    let berry = &[("yarn.lock", "__metadata:\n  version: 8\n")];
+    assert!(!bring(berry, "yarn").0);
+    assert!(!bring(&[("Cargo.lock", "")], "cargo").0);
+    assert!(!bring(&[("package-lock.json", "{}")], "pnpm").0);
+}
+
+#[test]
+fn path_leads_to_the_programs_of_packages() {
+    let own = propose(&folder(&[
+        ("api/uv.lock", ""),
+        ("requirements.txt", "pytest==8.0.0"),
+    ]));
+    assert_eq!(values(&own.path), ["api/.venv/bin", "~/.local/bin"]);
+    let text = own.to_toml();
+    assert!(
+        text.contains("path = [\"api/.venv/bin\", \"~/.local/bin\"]"),
+        "{text}"
+    );
+    // A setup of the user's own words may put them anywhere.
+    let said = r#"{"postCreateCommand": "make deps"}"#;
+    let own = propose(&folder(&[
+        (".devcontainer.json", said),
+        ("requirements.txt", "a==1"),
+    ]));
+    assert!(own.path.is_empty());
+    // A client that is not used is not needed.
+    let own = propose(&folder(&[
+        ("package-lock.json", "{}"),
+        ("package.json", r#"{"packageManager": "pnpm@9.0.0"}"#),
+    ]));
+    assert!(!own.needs.iter().any(|need| need.program == "pnpm"));
 }

@@ -20,6 +20,7 @@ impl EnvironmentText {
         out.root = self.root.or(out.root);
         out.network = added(out.network, self.network);
         out.env.extend(self.env);
+        out.path = added(out.path, self.path);
         out.caches.extend(self.caches);
         out.tmpfs
             .retain(|old| !self.tmpfs.iter().any(|own| own.inside == old.inside));
@@ -41,6 +42,7 @@ impl EnvironmentText {
             key: self.key.unwrap_or_default(),
             root: self.root.filter(|root| root.on).map(|root| root.from),
             env: self.env,
+            path: self.path.unwrap_or_default(),
             caches: self.caches,
             tmpfs: self.tmpfs,
             setup_env: set.clone(),
@@ -110,6 +112,11 @@ impl Environment {
         }
         for (name, variable) in asked.env {
             self.env.entry(name).or_insert(variable);
+        }
+        for directory in asked.path.into_iter().flatten() {
+            if !self.path.iter().any(|own| own.text == directory.text) {
+                self.path.push(directory);
+            }
         }
         for (kind, switch) in asked.caches {
             self.caches.entry(kind).or_insert(switch);
@@ -209,9 +216,9 @@ mod tests {
     #[test]
     fn what_the_user_says_stays() {
         let own = "[environment]\nimage = 'host'\nsetup = ''\nkey = ['k']\nenv = { A = 'own' }\n\
-                   [environment.cache]\nnpm = false\n[mounts]\n'/s' = { tmpfs = '1M' }";
+                   path = ['/own', 'x']\n[environment.cache]\nnpm = false\n[mounts]\n'/s' = { tmpfs = '1M' }";
         let asked = "[environment]\nimage = 'i'\nsetup = 'make'\nkey = ['Makefile']\n\
-                     env = { A = 'repo' }\n[environment.cache]\nnpm = true\n\
+                     env = { A = 'repo' }\npath = ['x', '~/y']\n[environment.cache]\nnpm = true\n\
                      [mounts]\n'/s' = { tmpfs = '8G' }";
         let (policy, refused) = narrowed(own, asked);
         let own = policy.environment;
@@ -219,6 +226,8 @@ mod tests {
         assert_eq!(own.caches().count(), 0);
         assert_eq!(own.tmpfs[0].bytes, 1 << 20);
         assert_eq!(own.env["A"].value.as_deref(), Some("own"));
+        let path: Vec<&str> = own.path.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(path, ["/own", "x", "~/y"]);
         assert!(refused.is_empty());
     }
 

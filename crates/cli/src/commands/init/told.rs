@@ -37,6 +37,14 @@ pub fn tell(out: &mut dyn Write, proposal: &Proposal) -> io::Result<()> {
         );
         row("key", &key, "");
     }
+    if !proposed.path.is_empty() {
+        let path: Vec<&str> = proposed
+            .path
+            .iter()
+            .map(|said| said.value.as_str())
+            .collect();
+        row("path", &path.join(", "), "");
+    }
     for (name, said) in &proposed.env {
         row("env", &format!("{name}={}", said.value), &said.why);
     }

@@ -273,6 +273,12 @@ fn tell_environment(
                 .key
                 .iter()
                 .map(|line| ("environment.key", line.clone())),
+        )
+        .chain(
+            environment
+                .path
+                .iter()
+                .map(|line| ("environment.path", line.clone())),
         );
     for (key, line) in lines {
         say(key, &line.text, &line.from.to_string())?;

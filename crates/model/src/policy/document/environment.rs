@@ -12,6 +12,8 @@ use crate::policy::network::Origin;
 
 /// BOUND: files that decide, each of which is read before a start.
 const MAX_KEY: usize = 64;
+/// BOUND: directories before `PATH`, each of which every program that is looked for is sought in.
+const MAX_PATH: usize = 32;
 /// BOUND: areas in memory.
 const MAX_TMPFS: usize = 16;
 /// BOUND: a setup is a few lines; what is longer belongs into a file that it runs.
@@ -29,6 +31,7 @@ pub struct EnvironmentText {
     pub network: Option<Vec<Grant>>,
     pub root: Option<Switch>,
     pub env: BTreeMap<String, Variable>,
+    pub path: Option<Vec<Line>>,
     pub caches: BTreeMap<CacheKind, Switch>,
     pub tmpfs: Vec<Scratch>,
 }
@@ -39,7 +42,9 @@ impl Document {
             return;
         };
         let own = &mut self.environment;
-        let keys = ["image", "setup", "key", "network", "root", "env", "cache"];
+        let keys = [
+            "image", "setup", "key", "network", "root", "env", "path", "cache",
+        ];
         for (key, value) in reader.keys(table, &keys) {
             match key {
                 "image" => {
@@ -60,6 +65,14 @@ impl Document {
                 "network" => own.network = Some(grants::read(reader, value)),
                 "root" => own.root = switch(reader, value),
                 "env" => read_variables(reader, value, &mut own.env),
+                "path" => {
+                    let lines = reader.lines(value, directory);
+                    if lines.len() > MAX_PATH {
+                        let message = format!("at most {MAX_PATH} directories are before `PATH`");
+                        reader.wrong(value.span(), message);
+                    }
+                    own.path = Some(lines);
+                }
                 _ => {
                     let names: Vec<&'static str> = CACHES.iter().map(|row| row.name).collect();
                     let Some(table) = reader.table(value) else {
@@ -163,13 +176,27 @@ fn setup<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<Line> {
 
 /// A file of the folder, by its path from the top.
 fn key_file(text: &str) -> Result<(), &'static str> {
-    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
-    let path = Path::new(text);
-    let exact = !text.ends_with('/') && !text.contains("//") && !text.contains("/./");
-    match !text.is_empty() && exact && path.components().all(plain) {
+    match is_below(text) {
         true => Ok(()),
         false => Err("the path of a file of the folder is meant, from its top, without `..`"),
     }
+}
+
+/// A directory inside: of the folder, below the home of the agent, or from `/`.
+fn directory(text: &str) -> Result<(), &'static str> {
+    let rest = text.strip_prefix("~/").or(text.strip_prefix('/'));
+    let rest = rest.unwrap_or(text);
+    match is_below(rest) && !rest.starts_with('~') && !text.contains(':') {
+        true => Ok(()),
+        false => Err("a directory inside is meant: `bin` of the folder, `~/bin` or `/opt/x/bin`"),
+    }
+}
+
+/// Plain names with `/` between them.
+fn is_below(text: &str) -> bool {
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    let exact = !text.ends_with('/') && !text.contains("//") && !text.contains("/./");
+    !text.is_empty() && exact && Path::new(text).components().all(plain)
 }
 
 #[cfg(test)]
@@ -192,7 +219,7 @@ mod tests {
         let read = read(
             "[environment]\nimage = 'python:3.13-slim'\nsetup = '''\nset -e\npip install x'''\n\
              key = ['requirements.txt', 'a/b.lock']\nnetwork = ['preset:pip', 'a.example']\n\
-             root = true\nenv = { A = '1' }\n[environment.cache]\npip = true\nnpm = false\n\
+             root = true\nenv = { A = '1' }\npath = ['~/.local/bin', '.venv/bin', '/opt/x/bin']\n[environment.cache]\npip = true\nnpm = false\n\
              [mounts]\n'/var/tmp/db' = { tmpfs = '512M' }\n'/scratch' = { tmpfs = 8192 }\n",
         )
         .expect("an environment");
@@ -202,6 +229,7 @@ mod tests {
         assert_eq!(setup.from.line, 3);
         assert_eq!(read.key.expect("a key").len(), 2);
         assert_eq!(read.network.expect("rules").len(), 2);
+        assert_eq!(read.path.expect("directories").len(), 3);
         assert!(read.root.is_some_and(|root| root.on));
         assert!(read.caches[&CacheKind::Pip].on && !read.caches[&CacheKind::Npm].on);
         let sizes: Vec<u64> = read.tmpfs.iter().map(|area| area.bytes).collect();
@@ -214,6 +242,12 @@ mod tests {
             ("[environment]\nkey = ['../a']", "the path of a file"),
             ("[environment]\nkey = ['/etc/passwd']", "the path of a file"),
             ("[environment]\nkey = ['a//b']", "the path of a file"),
+            ("[environment]\npath = ['../a']", "a directory inside"),
+            ("[environment]\npath = ['/a/../b']", "a directory inside"),
+            ("[environment]\npath = ['/a:/b']", "a directory inside"),
+            ("[environment]\npath = ['~']", "a directory inside"),
+            ("[environment]\npath = ['']", "a directory inside"),
+            ("[environment]\npath = ['/']", "a directory inside"),
             ("[environment]\nimage = 'a b'", "the name of an image"),
             ("[environment]\nimage = ''", "the name of an image"),
             (
