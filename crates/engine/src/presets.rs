@@ -17,6 +17,7 @@
 
 mod address;
 mod agents;
+mod answers;
 mod apt;
 mod cargo;
 mod client;
@@ -37,6 +38,7 @@ use ringfence_model::policy::preset::Preset;
 pub use error::PresetError;
 pub use surroundings::Surroundings;
 
+use crate::home::Home;
 use draft::Draft;
 
 /// What a preset came to on this host.
@@ -136,9 +138,10 @@ pub fn clients(indexes: &[Index]) -> Result<Clients, PresetError> {
     })
 }
 
-/// What a preset stands for on this host, for a run on `folder`.
-pub fn resolve(name: &str, folder: Option<&Path>) -> Result<Preset, PresetError> {
-    let surroundings = Surroundings::of_process(folder);
+/// What a preset stands for on this host, for a run on `folder`. What clients say of themselves is
+/// kept in the home for a while.
+pub fn resolve(home: &Home, name: &str, folder: Option<&Path>) -> Result<Preset, PresetError> {
+    let surroundings = Surroundings::of_process(folder).remembering(home);
     look(name, &surroundings).map(|resolution| resolution.preset)
 }
 

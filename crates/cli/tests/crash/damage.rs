@@ -149,7 +149,7 @@ fn a_store_of_another_version_is_brought_up_or_left_alone() -> Result<()> {
             fixture,
             "PRAGMA foreign_keys = OFF; DROP TABLE calls; DROP TABLE checkpoints; DROP TABLE evictions;
              DROP TABLE sandboxes; DROP TABLE layers; DROP TABLE bases; DROP TABLE mirrors; DROP TABLE programs;
-             DROP TABLE verdicts; DROP TABLE pull_requests; DROP TABLE environments; DROP TABLE image_uses;
+             DROP TABLE verdicts; DROP TABLE pull_requests; DROP TABLE environments;
              DROP TABLE image_names; DROP TABLE images; DROP TABLE image_layers;
              PRAGMA user_version = 1",
         )?;

@@ -54,6 +54,26 @@ fn an_area_in_memory_holds_no_more_than_its_size() -> Result<()> {
 }
 
 #[test]
+fn areas_in_memory_are_no_way_around_its_limit() -> Result<()> {
+    in_each_mode("area-memory", |env, fixture| {
+        propose(
+            env,
+            fixture,
+            "[mounts]\n'/srv/a' = { tmpfs = '1G' }\n'/srv/b' = { tmpfs = '1G' }\n",
+        )?;
+        let shell = "for a in a b; do df -B1 --output=size /srv/$a | tail -n 1; done";
+        let result = env.run_with(fixture, &["--memory", "64M"], shell)?;
+        let sizes = said(&result).split_whitespace().map(str::parse::<u64>);
+        let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
+        ensure!(
+            sizes.len() == 2 && sizes.iter().all(|size| *size == 16 << 20),
+            "{sizes:?}"
+        );
+        Ok(())
+    })
+}
+
+#[test]
 fn an_area_cannot_take_the_place_of_something_of_the_sandbox() -> Result<()> {
     in_each_mode("area-place", |env, fixture| {
         for place in ["/", "/proc", "/workspace", "/workspace/x", "/dev", "/usr"] {

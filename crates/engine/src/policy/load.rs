@@ -211,7 +211,7 @@ impl<'a> Loader<'a> {
 
     /// What a preset is on this host.
     pub fn preset(&self, line: &Line) -> Result<Preset, PolicyError> {
-        presets::resolve(&line.text, self.folder).map_err(|error| {
+        presets::resolve(self.home, &line.text, self.folder).map_err(|error| {
             let mut message = error.to_string();
             let mut cause = error.source();
             while let Some(error) = cause {

@@ -12,6 +12,8 @@ use ringfence_model::policy::network::Origin;
 use rustix::fs::{Mode, OFlags};
 
 use super::PresetError;
+use super::answers::Answers;
+use crate::home::Home;
 
 /// BOUND: a file of settings; real ones have a few hundred bytes.
 const FILE_BYTES: u64 = 1 << 20;
@@ -23,6 +25,7 @@ pub struct Surroundings {
     root: PathBuf,
     /// What lies below is not read and not started.
     away_from: Option<PathBuf>,
+    pub(super) answers: Option<Answers>,
 }
 
 /// Values of variables may be secrets.
@@ -80,7 +83,14 @@ impl Surroundings {
             variables,
             root,
             away_from: folder.map(real),
+            answers: None,
         }
+    }
+
+    /// What clients say is kept for a while.
+    pub fn remembering(self, home: &Home) -> Self {
+        let answers = Some(Answers::of(home));
+        Self { answers, ..self }
     }
 
     /// A variable that is set and not empty.

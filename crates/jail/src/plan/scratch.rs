@@ -73,11 +73,14 @@ pub(super) fn areas(list: &mut List, spec: &Spec, workspace: &str) -> Result<(),
     if !spec.tmpfs.is_empty() {
         list.directory(&made, 0o755);
     }
+    // HOSTILE: a folder chooses sizes, and what is only watched is not held by the kernel. All areas
+    // together have what one of the usual ones has.
+    let share = spec.tmpfs_bytes / spec.tmpfs.len().max(1) as u64;
     for area in &spec.tmpfs {
         let parts = parts(&area.inside, workspace)?;
         list.push(Op::Tmpfs {
             path: text(&made),
-            options: options(spec, 0o755, area.bytes),
+            options: options(spec, 0o755, area.bytes.min(share)),
         });
         list.push(Op::Reveal {
             mount: Shown::At(text(&made)),

@@ -75,7 +75,7 @@ impl Learn {
         };
         let mut resolved: BTreeMap<String, Option<Preset>> = BTreeMap::new();
         let proposal = propose(&runs, denied, &mut |name| {
-            let resolve = || presets::resolve(name, None).ok();
+            let resolve = || presets::resolve(&home, name, None).ok();
             resolved
                 .entry(name.to_owned())
                 .or_insert_with(resolve)
