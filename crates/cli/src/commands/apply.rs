@@ -15,7 +15,7 @@ use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
 use ringfence_engine::store::{RunRecord, Store};
 use ringfence_engine::verdicts::{self, Anyway, Deciding};
-use ringfence_model::verdict::Decision;
+use ringfence_model::verdict::{By, Decision};
 use rustix::termios::{QueueSelector, tcflush};
 
 use super::open;
@@ -200,7 +200,12 @@ impl Apply {
             bundle,
         } = *at;
         let gate = Gate::of(home, store, run, bundle)?;
-        if let Gate::Open(_) = gate {
+        if let Gate::Open(verdict) = &gate {
+            // The rule looked at the patch, and not at what lies between.
+            if self.keep_commits && matches!(verdict.by, By::Rule { .. }) {
+                let why = "a rule approved the patch, and has seen no commit; `ringfence approve` it yourself first";
+                return Err(Error::Apply(ApplyError::NoCommits(why.to_owned())).into());
+            }
             return Ok(Passed::AtOnce);
         }
         let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();

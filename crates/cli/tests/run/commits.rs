@@ -174,7 +174,18 @@ fn commits_that_a_patch_could_not_bring_are_refused() -> Result<()> {
         (
             "between $(with '120000 blob %s\\t.gitmodules\\n' $(blob a.txt)); last",
             3,
-            "no link",
+            "reads its submodules",
+        ),
+        (
+            "between $(with '100644 blob %s\\t.gitmodules\\n' $(blob x)); last",
+            3,
+            "reads its submodules",
+        ),
+        // A link through one that only the same tree has.
+        (
+            "between $(with '120000 blob %s\\tin\\n120000 blob %s\\tl\\n' $(blob /etc) $(blob in/passwd)); last",
+            3,
+            "an absolute path",
         ),
         (
             "between $(with '160000 commit %s\\tsub\\n' $(git rev-parse HEAD)); last",
@@ -211,6 +222,20 @@ fn commits_that_a_patch_could_not_bring_are_refused() -> Result<()> {
             ensure!(objects()? == before, "{work}: something was written");
         }
         ensure!(git(&["branch", "--list", "kept"])?.is_empty());
+        // A rule has seen the patch only.
+        let rule =
+            "[review]\nauto_approve = { checks = \"all\", max_lines = 9, flags = \"low\" }\n";
+        let rule = env.put(fixture, "../rule.toml", rule)?;
+        let rule = rule.to_str().context("a plain path")?;
+        let options = ["--policy", rule, "--check", "true"];
+        let result = env.run_with(fixture, &options, &format!("{BEGIN}last"))?;
+        ensure!(
+            result["review"]["state"] == "approved",
+            "{}",
+            result["review"]
+        );
+        let said = keep(env, fixture, run(&result)?, &["--branch", "kept"], 2)?;
+        ensure!(said.contains("a rule approved"), "{said}");
         // Files that were not committed when the run began are in no commit that could be the base.
         env.put(fixture, "README.md", "# Not committed\n")?;
         let result = ran(env, fixture, "last")?;

@@ -249,6 +249,20 @@ fn whole(bench: &Bench<'_>) -> Result<()> {
     address(url.trim())?;
     ensure!(bench.refs()? == before && bench.asked() == 0);
     ensure!(heads()? == local, "a branch was left: {}", heads()?);
+    // A branch of the user's own is not taken because it ends in the same files.
+    let git = |words: &[&str]| env.git(fixture, &fixture.folder, words);
+    let words = ["apply", run, "--branch", "same", "--author", AUTHOR];
+    env.ringfence(fixture, 60, &words)?.exits(0)?;
+    let own = git(&["commit-tree", "same^{tree}", "-p", "main", "-m", "own"])?;
+    git(&["branch", "own", own.trim()])?;
+    let output = bench.publish(&["--branch", "own"])?;
+    ensure!(
+        output.stderr.contains("it is there already"),
+        "{}",
+        output.tail()
+    );
+    ensure!(bench.refs()? == before && bench.asked() == 0);
+    git(&["branch", "-qD", "own", "same"])?;
 
     // The first try makes the commit, as it was asked for, without a branch being named.
     bench.forge.set(Day::Status(401));

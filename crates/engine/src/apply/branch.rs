@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +19,7 @@ use super::commit::{Person, message};
 use super::kept::{self, Chain, Ground};
 use super::objects::{Objects, write_error};
 use super::target::Target;
-use super::{Allowed, ApplyError, Bundle, Conflict, Extent, OuterLinks, links};
+use super::{Allowed, ApplyError, Bundle, Conflict, Extent, OuterLinks, links, sound};
 use crate::base::{ChangedError, grown_tree};
 use crate::clock::now_us;
 use crate::commits::Stock;
@@ -99,13 +98,13 @@ pub fn to_branch(
     let mut lookup = Lookup::begin(&objects, repository.hash, scratch.path())?;
     let parent = parent(bundle, repository, branching)?;
     let patch = bundle.patch()?;
-    check_links(&patch, &mut lookup, &target, branching.links)?;
     let base_tree = lookup
         .tree_of(&parent)
         .map_err(|_| ApplyError::NoSuchCommit {
             name: parent.clone(),
             path: repository.top.clone(),
         })?;
+    check_links(&patch, &mut lookup, &base_tree, branching.links)?;
     let mut trees = Vec::new();
     let tree = grow(&base_tree, &patch, &mut lookup, &mut trees)?;
     let recorded = match (&bundle.manifest.base, &bundle.manifest.tree) {
@@ -135,7 +134,6 @@ pub fn to_branch(
                 base: (&parent, &base_tree),
                 tree: &tree,
                 links: branching.links,
-                root: target.root.as_fd(),
             };
             Some(chain(home, bundle, &mut lookup, &ground)?)
         }
@@ -284,42 +282,74 @@ fn chain(
     kept::check(stock, &kept.head, lookup, ground)
 }
 
-/// Refuses links that are none, and those that lead out of the tree.
+/// Refuses links that are none, and those that lead out of the tree that the commit will have.
 fn check_links(
     patch: &Patch<'_>,
     lookup: &mut Lookup,
-    target: &Target,
+    base_tree: &str,
     outer: OuterLinks,
 ) -> Result<(), ApplyError> {
-    let mut conflicts = Vec::new();
+    // What the patch says of a path counts: the target of a link, or that it is none.
+    let mut said: BTreeMap<&[u8], Option<Vec<u8>>> = BTreeMap::new();
     for entry in &patch.entries {
-        let Some(new) = entry.change.new.as_ref() else {
+        let new = entry.change.new.as_ref();
+        let content = match new.is_some_and(|new| new.mode == FileMode::Symlink) {
+            true => {
+                let old = match &entry.change.old {
+                    Some(side) if !entry.is_self_contained() => {
+                        Some(lookup.object("blob", &side.oid)?)
+                    }
+                    _ => None,
+                };
+                Some(
+                    entry
+                        .content(old.as_deref())?
+                        .unwrap_or_default()
+                        .into_owned(),
+                )
+            }
+            false => None,
+        };
+        said.insert(entry.path(), content);
+    }
+    let mut conflicts = Vec::new();
+    for (path, target) in &said {
+        let Some(target) = target else {
             continue;
         };
-        if new.mode != FileMode::Symlink {
-            continue;
-        }
-        let old = match &entry.change.old {
-            Some(side) if !entry.is_self_contained() => Some(lookup.object("blob", &side.oid)?),
-            _ => None,
-        };
-        let content = entry.content(old.as_deref())?.unwrap_or_default();
-        let why = links::why_no_target(&content).map(str::to_owned);
+        let why = links::why_no_target(target).map(str::to_owned);
         let why = why.or_else(|| match outer {
             OuterLinks::Allowed => None,
             OuterLinks::Refused => {
-                let why = links::why_refused(target.root.as_fd(), entry.path(), &content)?;
+                let mut link = |at: &[u8]| match said.get(at) {
+                    Some(said) => said.clone(),
+                    None => link_of(lookup, base_tree, at),
+                };
+                let why = links::why_refused_in(path, target, &mut link)?;
                 Some(format!("{why}; `--allow-links` lets it be made"))
             }
         });
         conflicts.extend(why.map(|why| Conflict {
-            path: ByteText::from(entry.path()),
+            path: ByteText::from(*path),
             why,
         }));
     }
     match conflicts.is_empty() {
         true => Ok(()),
         false => Err(ApplyError::Conflicts(conflicts)),
+    }
+}
+
+/// The target of a path of a tree, where it is a link.
+fn link_of(lookup: &mut Lookup, tree: &str, path: &[u8]) -> Option<Vec<u8>> {
+    let hash = lookup.hash();
+    let entry = sound::find(tree, path, &mut |tree| {
+        let body = lookup.object("tree", tree).ok()?;
+        sound::entries(&body, hash)
+    })?;
+    match entry.mode == sound::SYMLINK {
+        true => lookup.object("blob", &entry.oid).ok(),
+        false => None,
     }
 }
 
@@ -371,7 +401,8 @@ fn create_ref(
     let lock = PathBuf::from(lock);
     let taken = || ApplyError::Branch {
         name: full.trim_start_matches("refs/heads/").to_owned(),
-        why: "somebody makes it at this moment".to_owned(),
+        why: "somebody makes it at this moment, or was killed then and left its `.lock` file"
+            .to_owned(),
     };
     let made = fs::OpenOptions::new()
         .write(true)

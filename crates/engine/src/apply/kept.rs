@@ -13,7 +13,6 @@
 //! nobody has seen it at the review; so who wants them asks for them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::BorrowedFd;
 
 use ringfence_model::ByteText;
 
@@ -29,6 +28,8 @@ use crate::patch::why_path_refused;
 const COMMITS: usize = 1_000;
 /// BOUND: paths that differ, in all commits together.
 const PATHS: usize = 200_000;
+/// BOUND: bytes of objects that are looked at, of the run's and of the repository's.
+const READ_BYTES: u64 = 8 << 30;
 
 /// Commits that may be taken over.
 #[derive(Debug)]
@@ -58,7 +59,6 @@ pub(super) struct Ground<'a> {
     /// What the patch makes of it.
     pub tree: &'a str,
     pub links: OuterLinks,
-    pub root: BorrowedFd<'a>,
 }
 
 /// Checks all commits from the base to `head`.
@@ -75,7 +75,10 @@ pub(super) fn check(
         objects: Vec::new(),
         taken: BTreeSet::new(),
         seen: BTreeSet::new(),
+        blobs: BTreeSet::new(),
+        root: String::new(),
         paths: 0,
+        read: 0,
     };
     let found = checking.history(head)?;
     let order = order(&found, head, ground.base.0);
@@ -85,6 +88,7 @@ pub(super) fn check(
             first if first == ground.base.0 => ground.base.1,
             first => &found[first].tree,
         };
+        checking.root.clone_from(&commit.tree);
         checking
             .tree(Some(parent), &commit.tree, Vec::new())
             .map_err(|why| bad(oid, why))?;
@@ -132,7 +136,12 @@ struct Checking<'a> {
     taken: BTreeSet<String>,
     /// Trees that were looked at, with their parent's and where.
     seen: BTreeSet<(Option<String>, String, Vec<u8>)>,
+    /// Files that were found to be there.
+    blobs: BTreeSet<String>,
+    /// The tree of the commit that is looked at.
+    root: String,
     paths: usize,
+    read: u64,
 }
 
 impl Checking<'_> {
@@ -224,21 +233,27 @@ impl Checking<'_> {
         if let Some(why) = why_path_refused(path) {
             return Err(why);
         }
+        if is_dot_gitmodules(&entry.name) {
+            return Err("git reads its submodules there, and nobody has seen what it would read");
+        }
         match entry.mode {
             sound::DIRECTORY => Ok(()),
-            sound::REGULAR | sound::EXECUTABLE => self.blob(&entry.oid).map(drop),
+            sound::REGULAR | sound::EXECUTABLE if self.blobs.contains(&entry.oid) => Ok(()),
+            sound::REGULAR | sound::EXECUTABLE => {
+                self.blob(&entry.oid)?;
+                self.blobs.insert(entry.oid.clone());
+                Ok(())
+            }
             sound::SYMLINK => {
                 let target = self.blob(&entry.oid)?;
-                if is_dot_gitmodules(&entry.name) {
-                    return Err("git reads its submodules there, so it is no link");
-                }
                 if let Some(why) = links::why_no_target(&target) {
                     return Err(why);
                 }
                 match self.ground.links {
                     OuterLinks::Allowed => Ok(()),
                     OuterLinks::Refused => {
-                        match links::why_refused(self.ground.root, path, &target) {
+                        let mut link = |at: &[u8]| self.link(at);
+                        match links::why_refused_in(path, &target, &mut link) {
                             Some(why) => Err(why),
                             None => Ok(()),
                         }
@@ -247,6 +262,16 @@ impl Checking<'_> {
             }
             sound::GITLINK => Err("it is a submodule, which no patch changes"),
             _ => Err("it has a mode that git does not write"),
+        }
+    }
+
+    /// The target of a path of the commit, where it is a link.
+    fn link(&mut self, path: &[u8]) -> Option<Vec<u8>> {
+        let root = self.root.clone();
+        let entry = sound::find(&root, path, &mut |tree| self.entries(tree).ok())?;
+        match entry.mode == sound::SYMLINK {
+            true => self.object("blob", &entry.oid),
+            false => None,
         }
     }
 
@@ -265,10 +290,15 @@ impl Checking<'_> {
 
     /// What the run made, else what the repository has.
     fn object(&mut self, kind: &str, oid: &str) -> Option<Vec<u8>> {
-        match self.stock.has(oid) {
+        if self.read > READ_BYTES {
+            return None;
+        }
+        let found = match self.stock.has(oid) {
             true => self.stock.object(kind, oid),
             false => self.lookup.object(kind, oid).ok(),
-        }
+        };
+        self.read += found.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        found
     }
 
     /// It will be written, if it is the run's.

@@ -41,6 +41,33 @@ pub(super) fn why_refused(
     }
 }
 
+/// The same in a tree that is nowhere on the disk. `link` gives the target of what is a link there.
+pub(super) fn why_refused_in(
+    path: &[u8],
+    target: &[u8],
+    link: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>,
+) -> Option<&'static str> {
+    // BOUND: as the kernel has it.
+    const FOLLOWED: usize = 40;
+    let (mut path, mut target) = (path.to_vec(), target.to_vec());
+    'links: for _ in 0..FOLLOWED {
+        let inside = match lexical(&path, &target) {
+            Ok(inside) => inside,
+            Err(why) => return Some(why),
+        };
+        let ends = (0..inside.len()).filter(|&at| inside[at] == b'/');
+        for end in ends.chain([inside.len()]) {
+            if let Some(next) = link(&inside[..end]) {
+                target = [&next, &inside[end..]].concat();
+                path = inside[..end].to_vec();
+                continue 'links;
+            }
+        }
+        return None;
+    }
+    Some("it is a link through too many others")
+}
+
 /// The target as a path below the root, as far as names alone tell.
 fn lexical(path: &[u8], target: &[u8]) -> Result<Vec<u8>, &'static str> {
     if target.first() == Some(&b'/') {
@@ -91,6 +118,32 @@ mod tests {
             let found = lexical(path.as_bytes(), target.as_bytes()).ok();
             let found = found.map(|bytes| String::from_utf8(bytes).unwrap());
             assert_eq!(found.as_deref(), inside, "{path} {target}");
+        }
+    }
+
+    #[test]
+    fn a_link_of_another_tree_does_not_help_either() {
+        let mut link = |path: &[u8]| -> Option<Vec<u8>> {
+            let target = match path {
+                b"out" => "/etc",
+                b"in" => "sub/dir",
+                b"sub/dir/up" => "../../..",
+                b"round" => "about",
+                b"about" => "round",
+                _ => return None,
+            };
+            Some(target.as_bytes().to_vec())
+        };
+        for (target, refused) in [
+            ("out", true),
+            ("out/passwd", true),
+            ("in/there", false),
+            ("in/up/there", true),
+            ("round/x", true),
+            ("nowhere/x", false),
+        ] {
+            let found = why_refused_in(b"l", target.as_bytes(), &mut link);
+            assert_eq!(found.is_some(), refused, "{target}: {found:?}");
         }
     }
 

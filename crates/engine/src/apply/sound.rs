@@ -142,6 +142,26 @@ pub(super) fn is_in_order(entries: &[TreeEntry]) -> bool {
     once.len() == entries.len() && entries.is_sorted_by(|a, b| key(a) < key(b))
 }
 
+/// What a tree has at a path. `entries` reads one of its directories.
+pub(super) fn find(
+    tree: &str,
+    path: &[u8],
+    entries: &mut dyn FnMut(&str) -> Option<Vec<TreeEntry>>,
+) -> Option<TreeEntry> {
+    let mut tree = tree.to_owned();
+    let mut names = path.split(|&byte| byte == b'/').peekable();
+    while let Some(name) = names.next() {
+        let mut found = entries(&tree)?.into_iter();
+        let entry = found.find(|entry| entry.name == name)?;
+        match names.peek() {
+            None => return Some(entry),
+            Some(_) if entry.mode == DIRECTORY => tree = entry.oid,
+            Some(_) => return None,
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,13 +40,17 @@ pub(super) fn line(line: &Line<'_>, found: &mut Found) {
     }
 }
 
-/// Joiners belong in emoji and in some scripts, direction marks beside text that runs to the left,
+/// How a sign is drawn belongs to emoji and to signs that were there before them; joiners belong in
+/// emoji and in some scripts, direction marks beside text that runs to the left,
 /// tags after the black flag.
 fn belongs(c: char, before: Option<char>, after: Option<char>) -> bool {
     let other = |c: Option<char>| c.is_some_and(|c| !c.is_ascii() && !is_invisible(c));
     let around = [before, after];
     match c {
         '\u{200c}' | '\u{200d}' => other(before) || other(after),
+        '\u{fe0e}' | '\u{fe0f}' => {
+            other(before) || before.is_some_and(|c| c.is_ascii_digit() || matches!(c, '#' | '*'))
+        }
         '\u{200e}' | '\u{200f}' => around
             .iter()
             .flatten()
@@ -72,6 +76,11 @@ mod tests {
             ("+is\u{200d}admin = 1", Some("warning hidden_text")),
             ("+x = \"\u{e0041}\"", Some("warning hidden_text")),
             ("+let \u{3164} = 1", Some("warning hidden_text")),
+            ("+a\u{e0101}\u{e0102}b", Some("warning hidden_text")),
+            ("+\u{2764}\u{fe01}", Some("warning hidden_text")),
+            ("+\u{2764}\u{fe0f}\u{fe0f}", Some("warning hidden_text")),
+            ("+\u{2764}\u{fe0f} 1\u{fe0f}\u{20e3}", None),
+            ("+a\u{34f}b \u{fffc}", Some("warning hidden_text")),
             ("-if x: \u{202e}", None),
             ("+plain", None),
             ("+Grüße, 日本語", None),

@@ -16,6 +16,8 @@ pub struct Wanted<'a> {
     pub branch: &'a str,
     /// The tree that the commit must have, where it has a name.
     pub tree: Option<&'a str>,
+    /// Of the manifest of the bundle, in hex.
+    pub bundle: &'a str,
 }
 
 /// The commit that is on the branch of the folder's repository already. Where there is none, it is
@@ -42,15 +44,40 @@ pub fn earlier(store: &Store, folder: &Path, wanted: Wanted<'_>) -> Result<Optio
     let tip = git::branch_commit(&repository, wanted.branch).map_err(failed)?;
     Ok(tip.filter(|tip| match pushed.is_empty() {
         false => *tip == pushed,
-        // Made by `apply --branch`, for another remote, or killed between the branch and the push:
-        // it is what is wanted if it is what it would be.
-        true => wanted.tree.is_some() && tree_of(&repository, tip).as_deref() == wanted.tree,
+        // Made by `apply --branch`, for another remote, or killed between the branch and the push.
+        true => is_wanted(&repository, tip, wanted),
     }))
 }
 
-fn tree_of(repository: &Repository, commit: &str) -> Option<String> {
-    let scratch = Scratch::make().ok()?;
-    let objects = repository.common_dir.join("objects");
-    let lookup = Lookup::begin(&objects, repository.hash, scratch.path());
-    lookup.ok()?.tree_of(commit).ok()
+/// Whether a commit is what would be made: this run's, with one parent, and the tree. A branch of
+/// somebody's own is not pushed because it ends in the same files.
+fn is_wanted(repository: &Repository, commit: &str, wanted: Wanted<'_>) -> bool {
+    let read = || {
+        let scratch = Scratch::make().ok()?;
+        let objects = repository.common_dir.join("objects");
+        let mut lookup = Lookup::begin(&objects, repository.hash, scratch.path()).ok()?;
+        lookup.object("commit", commit).ok()
+    };
+    let Some(body) = read() else {
+        return false;
+    };
+    let text = String::from_utf8_lossy(&body);
+    let Some((header, message)) = text.split_once("\n\n") else {
+        return false;
+    };
+    let of = |name: &str| {
+        let lines = header
+            .lines()
+            .filter_map(move |line| line.strip_prefix(name));
+        lines.collect::<Vec<_>>()
+    };
+    let trailers = format!(
+        "Ringfence-Run: {}\nRingfence-Bundle: sha256:{}\n",
+        wanted.run, wanted.bundle
+    );
+    let tree: Vec<&str> = wanted.tree.into_iter().collect();
+    !tree.is_empty()
+        && of("tree ") == tree
+        && of("parent ").len() == 1
+        && message.contains(&trailers)
 }

@@ -60,6 +60,7 @@ impl Request {
         // A branch that nobody can push is not made.
         pull_request::ready(home, &remote)?;
         let address = remote.source.text();
+        let sha256 = bundle.sha256();
         let wanted = Wanted {
             run: run.id.as_str(),
             remote: &address,
@@ -68,6 +69,7 @@ impl Request {
                 TreeIdentity::GitTree { id } => Some(id),
                 TreeIdentity::ChangeSet { .. } => None,
             },
+            bundle: &sha256,
         };
         let commit = match pull_request::earlier(store, folder, wanted)? {
             Some(commit) => commit,
