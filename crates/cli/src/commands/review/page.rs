@@ -303,9 +303,20 @@ fn without_lines(entry: &Entry<'_>) -> Option<String> {
 
 /// Text of ours, in rows. What the sandbox chose of it is harmless already, or becomes so here.
 pub fn plain(style: Style, line: &str, columns: usize) -> Vec<Row> {
-    let cells = cells(line.as_bytes());
-    let rows = wrap_words(&cells, columns);
-    rows.into_iter().map(|row| Row::of(style, row)).collect()
+    let all = cells(line.as_bytes());
+    let whole: usize = all.iter().map(|cell| cell.columns).sum();
+    if whole <= columns {
+        return vec![Row::of(style, all)];
+    }
+    // HOSTILE: a name that is longer than a row does not begin one that looks like ours.
+    let rows = wrap_words(&all, columns.saturating_sub(2));
+    let mark = |at: usize| match at {
+        0 => Vec::new(),
+        _ => cells("↪ ".as_bytes()),
+    };
+    let rows = rows.into_iter().enumerate();
+    rows.map(|(at, row)| Row::of(style, [&mark(at), row].concat()))
+        .collect()
 }
 
 /// A line of a hunk.
