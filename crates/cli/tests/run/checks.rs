@@ -31,7 +31,7 @@ fn has_flag(result: &Value, kind: &str, severity: &str) -> bool {
 }
 
 /// Files of the folder, as committed.
-fn commit(env: &Sandboxed, fixture: &Fixture, files: &[(&str, &str)]) -> Result<()> {
+pub fn commit(env: &Sandboxed, fixture: &Fixture, files: &[(&str, &str)]) -> Result<()> {
     for (name, content) in files {
         if let Some((above, _)) = name.rsplit_once('/') {
             env.as_owner(fixture, &fixture.folder, &["mkdir", "-p", above])?;

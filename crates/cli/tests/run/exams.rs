@@ -4,19 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::support::{Fixture, Sandboxed, in_each_mode, said};
-
-fn committed(env: &Sandboxed, fixture: &Fixture, files: &[(&str, &str)]) -> Result<()> {
-    for (name, content) in files {
-        if let Some((above, _)) = name.rsplit_once('/') {
-            env.as_owner(fixture, &fixture.folder, &["mkdir", "-p", above])?;
-        }
-        env.put(fixture, name, content)?;
-    }
-    env.git(fixture, &fixture.folder, &["add", "-A"])?;
-    env.git(fixture, &fixture.folder, &["commit", "-qm", "more"])?;
-    Ok(())
-}
+use super::checks::commit;
+use super::support::{in_each_mode, said};
 
 /// The only report of a run.
 fn report<'a>(result: &'a Value, what: &str) -> Result<&'a Value> {
@@ -49,7 +38,7 @@ const BY_HAND: &str = "PYTHONPATH=. python3 -c 'import check_a'";
 #[test]
 fn what_a_check_loads_first_is_part_of_the_exam() -> Result<()> {
     in_each_mode("exam-loaded", |env, fixture| {
-        committed(
+        commit(
             env,
             fixture,
             &[
@@ -130,7 +119,7 @@ fn what_a_check_loads_first_is_part_of_the_exam() -> Result<()> {
 #[test]
 fn a_script_is_found_behind_what_runs_it() -> Result<()> {
     in_each_mode("exam-scripts", |env, fixture| {
-        committed(
+        commit(
             env,
             fixture,
             &[

@@ -138,16 +138,16 @@ mod tests {
             ("/var/tmp", false),
             ("/tmp/..", false),
             ("/tmp/a/../b", false),
-            ("/tmp/work", false),
-            ("/tmp/work/x", true),
-            ("/tmp/work/tree/x", false),
+            ("/tmp/own", false),
+            ("/tmp/own/x", true),
+            ("/tmp/own/tree/x", false),
             ("/usr/x", false),
             ("/home/agent", false),
             ("/proc/x", false),
             ("/", false),
             ("x", false),
         ] {
-            let here = may_be_scratch(Path::new(path), Path::new("/tmp/work/tree"))
+            let here = may_be_scratch(Path::new(path), Path::new("/tmp/own/tree"))
                 && may_be_scratch(Path::new(path), Path::new("/workspace"));
             assert_eq!(here, expected, "{path}");
         }

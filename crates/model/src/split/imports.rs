@@ -185,6 +185,14 @@ mod tests {
 
     use super::*;
 
+    /// The files of a tree that the imports of one of them stand for.
+    pub(super) fn resolved(imports: &[Import], files: &[&str], from: &str) -> Vec<String> {
+        let tree = Tree::new(files.iter().copied().map(ByteText::from));
+        let from = ByteText::from(from);
+        let found = imports.iter().flat_map(|one| tree.resolve(&from, one));
+        found.map(|path| path.to_text()).collect()
+    }
+
     const ALL: [Language; 4] = [
         Language::Python,
         Language::Script,

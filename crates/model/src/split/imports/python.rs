@@ -166,6 +166,7 @@ pub(super) fn resolve(
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::resolved;
     use super::*;
 
     #[test]
@@ -190,25 +191,17 @@ import raw
 from\
     .b import z
 "#;
-        let tree = Tree::new(
-            [
-                "pkg/a.py",
-                "pkg/__init__.py",
-                "pkg/sub/b.py",
-                "pkg/core/base.py",
-                "pkg/c.py",
-                "pkg/core/__init__.py",
-                "src/pkg/d.py",
-                "pkg/sub/m.py",
-            ]
-            .map(ByteText::from),
-        );
-        let from = ByteText::from("pkg/sub/m.py");
-        let found: Vec<String> = scan(text)
-            .iter()
-            .flat_map(|import| tree.resolve(&from, import))
-            .map(|path| path.to_text())
-            .collect();
+        let files = [
+            "pkg/a.py",
+            "pkg/__init__.py",
+            "pkg/sub/b.py",
+            "pkg/core/base.py",
+            "pkg/c.py",
+            "pkg/core/__init__.py",
+            "src/pkg/d.py",
+            "pkg/sub/m.py",
+        ];
+        let found = resolved(&scan(text), &files, "pkg/sub/m.py");
         let expected = [
             "pkg/a.py",
             "pkg/sub/b.py",

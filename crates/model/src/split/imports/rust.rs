@@ -147,6 +147,7 @@ fn own_module(from: &ByteText, root: &[u8]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::resolved;
     use super::*;
 
     #[test]
@@ -163,25 +164,17 @@ fn f<'a>(x: &'a str) -> char { let q = '"'; let r = r#"use crate::no1;"#; '\'' }
 use crate::Error;
 use inner::Z;
 "###;
-        let tree = Tree::new(
-            [
-                "k/src/lib.rs",
-                "k/src/a.rs",
-                "k/src/a/b.rs",
-                "k/src/a/c/mod.rs",
-                "k/src/m.rs",
-                "k/src/sibling.rs",
-                "k/src/m/inner.rs",
-                "k/src/no1.rs",
-            ]
-            .map(ByteText::from),
-        );
-        let from = ByteText::from("k/src/m.rs");
-        let found: Vec<String> = scan(text)
-            .iter()
-            .flat_map(|import| tree.resolve(&from, import))
-            .map(|path| path.to_text())
-            .collect();
+        let files = [
+            "k/src/lib.rs",
+            "k/src/a.rs",
+            "k/src/a/b.rs",
+            "k/src/a/c/mod.rs",
+            "k/src/m.rs",
+            "k/src/sibling.rs",
+            "k/src/m/inner.rs",
+            "k/src/no1.rs",
+        ];
+        let found = resolved(&scan(text), &files, "k/src/m.rs");
         let expected = [
             "k/src/a.rs",
             "k/src/a/b.rs",

@@ -91,6 +91,7 @@ pub(super) fn resolve(tree: &Tree, from: &ByteText, text: &str) -> Option<ByteTe
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::resolved;
     use super::*;
 
     #[test]
@@ -112,32 +113,24 @@ import pkg from 'pkg'
 import out from '../../../../out'
 import.meta.url
 "#;
-        let tree = Tree::new(
-            [
-                "web/src/a.ts",
-                "web/lib/index.tsx",
-                "web/src/t.ts",
-                "web/src/b.js",
-                "web/src/c.jsx",
-                "web/src/d.mjs",
-                "web/src/e.js",
-                "web/src/f.tsx",
-                "pkg.js",
-                "web/src/no1.js",
-                "web/src/no3.js",
-                "web/src/no4.js",
-                "web/src/no5.js",
-                "web/src/no7.js",
-                "out.js",
-            ]
-            .map(ByteText::from),
-        );
-        let from = ByteText::from("web/src/m.ts");
-        let found: Vec<String> = scan(text)
-            .iter()
-            .flat_map(|import| tree.resolve(&from, import))
-            .map(|path| path.to_text())
-            .collect();
+        let files = [
+            "web/src/a.ts",
+            "web/lib/index.tsx",
+            "web/src/t.ts",
+            "web/src/b.js",
+            "web/src/c.jsx",
+            "web/src/d.mjs",
+            "web/src/e.js",
+            "web/src/f.tsx",
+            "pkg.js",
+            "web/src/no1.js",
+            "web/src/no3.js",
+            "web/src/no4.js",
+            "web/src/no5.js",
+            "web/src/no7.js",
+            "out.js",
+        ];
+        let found = resolved(&scan(text), &files, "web/src/m.ts");
         let expected = [
             "web/src/a.ts",
             "web/lib/index.tsx",
