@@ -12,8 +12,12 @@
 
 #[path = "figures/apply.rs"]
 mod apply;
+#[path = "figures/backends.rs"]
+mod backends;
 #[path = "figures/burst.rs"]
 mod burst;
+#[path = "figures/campaign.rs"]
+mod campaign;
 #[path = "figures/checks.rs"]
 mod checks;
 #[path = "figures/create.rs"]
@@ -74,6 +78,9 @@ const FIGURES: &[Figure] = &[
     ("exec", exec::measure),
     ("patch", patch::measure),
     ("apply", apply::measure),
+    ("campaign", campaign::measure),
+    ("neighbours", campaign::neighbours),
+    ("crowd", campaign::crowd),
     ("density", density::measure),
     ("burst", burst::measure),
     ("fork", fork::forks_once),
@@ -87,6 +94,7 @@ const FIGURES: &[Figure] = &[
     ("observe", observe::measure),
     ("checks", checks::measure),
     ("images", images::measure),
+    ("backends", backends::measure),
     ("environment", environments::starts),
     ("dependencies", environments::against_installing),
 ];

@@ -1,8 +1,10 @@
 //! One file per command; its doc comment is its help.
 
+pub mod agents;
 pub mod apply;
 pub mod approve;
 pub mod audit;
+pub mod backends;
 pub mod blame;
 pub mod campaign;
 pub mod check;
@@ -12,6 +14,8 @@ pub mod denials;
 pub mod diff;
 pub mod doctor;
 pub mod environment;
+pub mod eval;
+pub mod events;
 pub mod gc;
 pub mod image;
 pub mod init;
@@ -29,6 +33,8 @@ pub mod show;
 pub mod status;
 pub mod verify;
 
+use std::path::PathBuf;
+
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
 use ringfence_engine::sandbox::sweep;
@@ -45,7 +51,7 @@ fn open() -> Result<(Home, Store), Error> {
     // A disk that is full cannot take the word that a run was lost; all else still works.
     if let Ok(recovered) = recover(&store, &home) {
         for run in recovered.lost {
-            sweep(run.as_str());
+            sweep(&home, run.as_str());
         }
     }
     Ok((home, store))
@@ -76,14 +82,18 @@ fn host() -> Result<Host, Error> {
     let home = Home::open(None)?;
     settle_applying(&home);
     let store = Store::open(&home)?;
-    let program = std::env::current_exe().map_err(|source| Error::ReadFile {
-        path: "/proc/self/exe".into(),
-        source,
-    })?;
     Ok(Host {
         home,
         store,
-        program,
+        program: program()?,
+    })
+}
+
+/// This program.
+fn program() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(|source| Error::ReadFile {
+        path: "/proc/self/exe".into(),
+        source,
     })
 }
 

@@ -171,12 +171,24 @@ impl Console for Live<'_> {
         }
     }
 
+    fn iteration(&mut self, number: u32, most: u32) {
+        if most > 1 {
+            self.quiet();
+            let _ = writeln!(std::io::stderr(), "iteration {number} of {most}");
+        }
+    }
+
     fn check(&mut self, command: &str, tree: Tree, ran: Option<&Ran>) {
         if ran.is_none() && std::io::stderr().is_terminal() {
             self.quiet();
             let (command, tree) = (clean(command), tree.as_str());
             let _ = writeln!(std::io::stderr(), "checking the {tree} tree: {command}");
         }
+    }
+
+    fn note(&mut self, said: &str) {
+        self.quiet();
+        let _ = writeln!(std::io::stderr(), "note: {said}");
     }
 
     fn idle(&mut self) {

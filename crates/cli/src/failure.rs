@@ -13,6 +13,21 @@ fn inset(message: &str) -> String {
     clean(message).replace('\n', "\n    ")
 }
 
+/// A failure in one line, with what to do next.
+pub fn in_short(error: &Error) -> (String, Option<String>) {
+    let mut line = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        // A cause that only says the same again is none.
+        if !line.ends_with(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    (line, error.hint())
+}
+
 /// Tells a failure on standard error.
 pub fn report(error: anyhow::Error) -> ExitCode {
     // What comes straight from the store is known as well.

@@ -4,6 +4,7 @@ mod commands;
 mod console;
 mod failure;
 mod text;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -15,7 +16,13 @@ use clap::{Parser, Subcommand};
 /// `.git` do not change. When the command ends, a patch of what it changed is kept, and the
 /// sandbox with all its processes is gone.
 #[derive(Debug, Parser)]
-#[command(name = "ringfence", version, max_term_width = 100)]
+#[command(
+    name = "ringfence",
+    version,
+    max_term_width = 100,
+    after_long_help = "Variables: RINGFENCE_HOME (where everything is kept), RINGFENCE_LOG (what to trace, such as \
+                       `info`), RINGFENCE_LOG_FORMAT (`json`), RINGFENCE_LOG_FILE (in the place of standard error)"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -24,7 +31,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<commands::run::Run>),
+    Agents(commands::agents::Agents),
     Campaign(commands::campaign::Campaign),
+    Eval(Box<commands::eval::Eval>),
     Check(Box<commands::check::Check>),
     Compare(commands::compare::Compare),
     List(commands::list::List),
@@ -47,8 +56,10 @@ enum Command {
     Image(commands::image::Image),
     Environment(commands::environment::Environment),
     Status(commands::status::Status),
+    Events(commands::events::Events),
     Gc(commands::gc::Gc),
     Du(commands::gc::Du),
+    Backends(commands::backends::Backends),
     Doctor(commands::doctor::Doctor),
     Completions(commands::completions::Completions),
     #[command(hide = true)]
@@ -61,11 +72,26 @@ enum Command {
     Own(commands::keep::Own),
 }
 
+impl Command {
+    /// Begins to trace, where the command does not do so itself or has nobody to tell it to.
+    fn trace(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Keep(_) | Self::Gate(_) | Self::Settle(_) | Self::Own(_) => Ok(()),
+            _ => trace::begin(trace::Goes::AsAsked),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Err(error) = cli.command.trace() {
+        return failure::report(error);
+    }
     let result = match cli.command {
         Command::Run(command) => command.run(),
+        Command::Agents(command) => command.run(),
         Command::Campaign(command) => command.run(),
+        Command::Eval(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Compare(command) => command.run(),
         Command::List(command) => command.run(),
@@ -88,12 +114,14 @@ fn main() -> ExitCode {
         Command::Image(command) => command.run(),
         Command::Environment(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Events(command) => command.run(),
         Command::Gc(command) => command.run(),
         Command::Du(command) => command.run(),
         Command::Keep(command) => command.run(),
         Command::Gate(command) => command.run(),
         Command::Settle(command) => command.run(),
         Command::Own(command) => command.run(),
+        Command::Backends(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => command.run(),
     };

@@ -84,6 +84,31 @@ pub fn shorten(text: &str, width: usize) -> String {
         .collect()
 }
 
+/// The same, with what is left out in the middle: both ends of a path say more.
+pub fn shorten_middle(text: &str, width: usize) -> String {
+    let line = clean(text).replace('\n', " ");
+    let count = line.chars().count();
+    if count <= width {
+        return line;
+    }
+    let left = width.saturating_sub(1);
+    let tail = left - left / 2;
+    line.chars()
+        .take(left / 2)
+        .chain(['…'])
+        .chain(line.chars().skip(count - tail))
+        .collect()
+}
+
+/// `1 file`, `2 files`.
+pub fn plural(count: usize, word: &str) -> String {
+    match (count, word) {
+        (1, _) => format!("1 {word}"),
+        (_, "process") => format!("{count} processes"),
+        _ => format!("{count} {word}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,5 +134,15 @@ mod tests {
             "red\n\\u{1b}[2J"
         );
         assert_eq!(shorten("abcdef", 4), "abc…");
+        for (width, shown) in [
+            (0, "…"),
+            (1, "…"),
+            (4, "a…fg"),
+            (5, "ab…fg"),
+            (7, "abcdefg"),
+        ] {
+            assert_eq!(shorten_middle("abcdefg", width), shown);
+        }
+        assert_eq!(shorten_middle("\x1b\n", 9), "\\u{1b} ");
     }
 }

@@ -1,8 +1,20 @@
 //! R9, R11, R13: a plan becomes tasks, each file in one of them; planning changes nothing; and a task
 //! document is all that a run of it needs.
 
+#[path = "campaign/episodes.rs"]
+mod episodes;
+#[path = "campaign/exam.rs"]
+mod exam;
+#[path = "campaign/example.rs"]
+mod example;
 #[path = "campaign/hostile.rs"]
 mod hostile;
+#[path = "campaign/merged.rs"]
+mod merged;
+#[path = "campaign/running.rs"]
+mod running;
+#[path = "campaign/stopped.rs"]
+mod stopped;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,
@@ -12,6 +24,8 @@ mod hostile;
 mod support;
 #[path = "campaign/tasks.rs"]
 mod tasks;
+#[path = "campaign/traced.rs"]
+mod traced;
 
 use std::collections::BTreeSet;
 use std::fs;

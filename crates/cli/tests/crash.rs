@@ -13,6 +13,8 @@ mod support;
 
 #[path = "crash/applied.rs"]
 mod applied;
+#[path = "crash/campaigns.rs"]
+mod campaigns;
 #[path = "crash/crowd.rs"]
 mod crowd;
 #[path = "crash/damage.rs"]
@@ -25,6 +27,8 @@ mod environments;
 mod images;
 #[path = "crash/killed.rs"]
 mod killed;
+#[path = "crash/merged.rs"]
+mod merged;
 #[path = "crash/points.rs"]
 mod points;
 #[path = "crash/power.rs"]

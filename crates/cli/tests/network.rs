@@ -2,8 +2,14 @@
 //!
 //! What answers is a double on this machine that a policy names; nothing here leaves the machine.
 
+#[path = "network/agents.rs"]
+mod agents;
 #[path = "network/double.rs"]
 mod double;
+#[path = "network/model.rs"]
+mod model;
+#[path = "network/presets.rs"]
+mod presets;
 #[path = "network/secrets.rs"]
 mod secrets;
 #[path = "support/sandboxed.rs"]

@@ -14,6 +14,8 @@ mod commits;
 mod corpus;
 #[path = "run/environments.rs"]
 mod environments;
+#[path = "run/events.rs"]
+mod events;
 #[path = "run/exams.rs"]
 mod exams;
 #[path = "run/faithful.rs"]
@@ -36,6 +38,8 @@ mod published;
 mod rechecked;
 #[path = "run/registries.rs"]
 mod registries;
+#[path = "run/rounds.rs"]
+mod rounds;
 #[path = "run/standing.rs"]
 mod standing;
 #[path = "support/sandboxed.rs"]
@@ -45,6 +49,8 @@ mod standing;
     reason = "each test program uses its own part"
 )]
 mod support;
+#[path = "run/traced.rs"]
+mod traced;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -274,9 +280,8 @@ fn r4_a_killed_ringfence_keeps_the_layer_and_nothing_else() -> Result<()> {
         let inside = descendants(live.pid());
         ensure!(inside.len() >= 4, "only {inside:?} run");
         let ends = ends_of(&inside)?;
-        let running = env.look(fixture, &["list", "--json"])?;
-        let running: Value = serde_json::from_str(&running)?;
-        expect(&running, "status", "running")?;
+        let running = &env.runs(fixture, &[])?[0];
+        expect(running, "status", "running")?;
         let run = running["run"].as_str().context("no run")?;
         let refused = env.ringfence(fixture, 20, &["rm", run])?;
         refused.exits(2)?;
@@ -286,8 +291,8 @@ fn r4_a_killed_ringfence_keeps_the_layer_and_nothing_else() -> Result<()> {
         ends()?;
         let left = env.leftovers(fixture);
         ensure!(left.is_empty(), "left running: {left:?}");
-        let lost: Value = serde_json::from_str(&env.look(fixture, &["list", "--json"])?)?;
-        expect(&lost, "status", "lost")?;
+        let lost = &env.runs(fixture, &[])?[0];
+        expect(lost, "status", "lost")?;
         ensure!(env.look(fixture, &["list"])?.contains("lost"));
         let diff = env.look(fixture, &["diff", run])?;
         for part in ["+++ b/a.txt", "+two", "+++ b/new.txt", "+new"] {
@@ -297,7 +302,7 @@ fn r4_a_killed_ringfence_keeps_the_layer_and_nothing_else() -> Result<()> {
         ensure!(log == "READY\n", "the log is {log}");
         env.look(fixture, &["show", run])?;
         env.look(fixture, &["rm", run])?;
-        let left = traces(env, fixture, &lost)?;
+        let left = traces(env, fixture, lost)?;
         for cgroup in cgroups(run) {
             fs::remove_dir(cgroup)?;
         }

@@ -9,6 +9,8 @@
 )]
 mod support;
 
+#[path = "terminal/campaign.rs"]
+mod campaign;
 #[path = "terminal/init.rs"]
 mod init;
 #[path = "terminal/review.rs"]

@@ -448,22 +448,14 @@ fn what_is_for_machines_parses() -> Result<()> {
                 .is_some_and(|checks| checks.len() > 4)
         );
         ensure!(env.look(fixture, &["doctor"])?.contains("ready: sandboxes"));
-        ensure!(env.look(fixture, &["list", "--json"])?.is_empty());
+        ensure!(env.look(fixture, &["list", "--json"])? == "[]\n");
         for name in ["one", "two"] {
             env.run_with(fixture, &["--name", name], "echo \"$HOME\" > new.txt")?;
         }
-        let list = env.look(fixture, &["list", "--json"])?;
-        let names: Vec<Value> = list
-            .lines()
-            .map(|line| Ok(serde_json::from_str::<Value>(line)?["name"].clone()))
-            .collect::<Result<_>>()?;
+        let list = env.runs(fixture, &[])?;
+        let names: Vec<&Value> = list.iter().map(|row| &row["name"]).collect();
         ensure!(names == ["two", "one"], "newest first: {names:?}");
-        ensure!(
-            env.look(fixture, &["list", "--json", "-n", "1"])?
-                .lines()
-                .count()
-                == 1
-        );
+        ensure!(env.runs(fixture, &["-n", "1"])?.len() == 1);
         let shown: Value = serde_json::from_str(&env.look(fixture, &["show", "one", "--json"])?)?;
         expect(&shown, "name", "one")?;
         for shell in ["bash", "zsh", "fish"] {

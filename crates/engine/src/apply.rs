@@ -28,6 +28,7 @@ mod objects;
 mod plan;
 mod recover;
 mod sound;
+mod stack;
 mod stage;
 mod target;
 #[cfg(test)]
@@ -42,9 +43,12 @@ use serde::Serialize;
 pub use branch::{AgentCommits, Branching, Commit, to_branch};
 pub use bundle::Bundle;
 pub use commit::Person;
+pub(crate) use commit::message;
 pub use error::{ApplyError, Conflict};
 pub use gate::Gate;
 pub use recover::{Settled, recover};
+pub use stack::{Clash, Lines, Placed};
+pub(crate) use stack::{Fit, Stack, Step, Wording};
 
 use crate::home::Home;
 use crate::ids::RunId;

@@ -6,8 +6,9 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use ringfence_model::bundle::{JOURNAL, PATCH, RESULT, most_bytes};
+use ringfence_model::bundle::{JOURNAL, PATCH, RESULT, most_bytes, sha256_hex};
 use ringfence_model::outcome::RunStatus;
+use ringfence_model::rounds::MAX_KEPT_BYTES;
 
 use crate::changes::{self, remove_tree};
 use crate::client::Stream;
@@ -86,6 +87,46 @@ pub fn write_patch(home: &Home, run: &RunRecord, out: &mut dyn Write) -> Result<
     Ok(())
 }
 
+/// Writes the patch that an iteration of a run left. What is kept of it must be what the result says.
+pub fn write_iteration(
+    home: &Home,
+    run: &RunRecord,
+    number: u32,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let result = result(home, run.id)?.ok_or_else(|| not_kept(run, "result"))?;
+    let mut iterations = result.rounds.iter().flat_map(|own| &own.iterations);
+    let iteration = iterations
+        .find(|own| own.number == number)
+        .ok_or_else(|| not_kept(run, "iteration of that number"))?;
+    if iteration.patch_sha256 == result.patch_sha256 {
+        return write_patch(home, run, out);
+    }
+    let directory = home.log(run.id).join(crate::run::ITERATIONS);
+    let path = directory.join(format!("{number}.patch"));
+    let read = || -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        File::open(&path)?
+            .take(MAX_KEPT_BYTES)
+            .read_to_end(&mut text)?;
+        Ok(text)
+    };
+    let text = match read() {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(not_kept(run, "patch of that iteration"));
+        }
+        Err(source) => return Err(Error::ReadFile { path, source }),
+    };
+    if sha256_hex(&text) != iteration.patch_sha256 {
+        return Err(Error::ReadFile {
+            path,
+            source: io::Error::other("it is not the patch that the result names"),
+        });
+    }
+    out.write_all(&text).map_err(Error::Print)
+}
+
 fn not_kept(run: &RunRecord, what: &'static str) -> Error {
     Error::NotKept {
         run: run.id.to_string(),
@@ -119,8 +160,8 @@ pub fn remove_abandoned(
     if store::is_known(store, place)? {
         return Err(used());
     }
+    sandbox::sweep(home, place.as_str());
     ownership::remove(program, &home.workspaces(), place.as_str())?;
-    sandbox::sweep(place.as_str());
     Ok(())
 }
 
@@ -131,6 +172,8 @@ pub fn remove(home: &Home, store: &Store, run: &RunRecord) -> Result<(), Error> 
         Ok(false) | Err(LockError::Open { .. }) => {}
         Err(error) => return Err(error.into()),
     }
+    // First: a backend may have the layer mounted.
+    sandbox::sweep(home, run.id.as_str());
     // A bundle is whole or has another name. There may be none.
     let _ = std::fs::rename(home.bundle(run.id), home.partial_bundle(run.id));
     for path in [
@@ -149,7 +192,6 @@ pub fn remove(home: &Home, store: &Store, run: &RunRecord) -> Result<(), Error> 
             remove_tree(directory.as_fd(), name.as_bytes())?;
         }
     }
-    sandbox::sweep(run.id.as_str());
     store.remove_run(run.id)?;
     Ok(())
 }

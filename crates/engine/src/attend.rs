@@ -1,19 +1,21 @@
 //! Attending a command: its output to the files and the caller, the caller's input to it, its
 //! bounds kept, and the user's wish to stop obeyed.
 
+mod console;
+mod ending;
+mod told;
+mod witness;
+
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use ringfence_jail::cgroup::CgroupEvents;
 use ringfence_jail::signals::{Signal, Signals};
-use ringfence_model::check::{Ran, Tree};
 use ringfence_model::journal::Event;
 use ringfence_model::limits::{HumanBytes, Limit, Limits};
 use ringfence_model::observed::Observed;
 use ringfence_model::outcome::Outcome;
-use ringfence_model::wire::{
-    Bound, Exec, Exited, Leftover, Notice, Reply, Request, SignalScope, WindowSize,
-};
+use ringfence_model::wire::{Bound, Exec, Exited, Leftover, Notice, Reply, Request, SignalScope};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
@@ -24,6 +26,11 @@ use crate::journal::{JournalError, MAX_JOURNAL_BYTES};
 use crate::output::Spool;
 use crate::watch::{DiskWatch, LOOK_EVERY, Seen};
 
+pub use console::Console;
+use told::Next;
+pub(crate) use told::Told;
+pub use witness::{Unwatched, Witness};
+
 /// BOUND: input under way that the command has not taken yet.
 const INPUT_AHEAD: u64 = 256 * 1024;
 /// BOUND: after a request to stop, the command has this long before the next, harder word.
@@ -31,41 +38,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// BOUND: the guest ends a command at its deadline; a guest that does not within this is ended.
 const GUEST_LATE: Duration = Duration::from_secs(5);
 
-/// The caller's side of a running command.
-pub trait Console {
-    /// Output as it comes.
-    fn output(&mut self, stream: Stream, bytes: &[u8]);
-    /// Whether output can be passed on without waiting. While it cannot, the command is not read
-    /// from, and everything else goes on.
-    fn has_room(&self) -> bool {
-        true
-    }
-    /// The size of the caller's terminal now.
-    fn size(&self) -> Option<WindowSize> {
-        None
-    }
-    /// A step of the run begins.
-    fn step(&mut self, _step: &str) {}
-    /// A check begins on a tree, or has ended there.
-    fn check(&mut self, _command: &str, _tree: Tree, _ran: Option<&Ran>) {}
-    /// Nothing happened for a moment.
-    fn idle(&mut self) {}
-}
-
 /// A way to a guest: straight, or through the keeper of a sandbox.
 pub trait Channel {
     fn client(&mut self) -> &mut Client;
     /// How often the kernel refused memory or processes since the command was sent.
     fn kernel_refusals(&mut self) -> CgroupEvents;
-}
-
-/// Takes what the kernel showed of the processes inside.
-pub trait Witness {
-    fn observed(&mut self, observed: Observed) -> Result<(), JournalError>;
-    /// Takes what the gate said, or that it is gone.
-    fn network(&mut self, event: Event) -> Result<(), JournalError>;
-    /// Nothing happened for a moment: what was taken can be put where it outlives this process.
-    fn idle(&mut self);
+    /// Why nothing moves, and what to do, where somebody else holds it up.
+    fn held_up(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Where what a command does is kept.
@@ -123,55 +104,29 @@ pub fn attend(
     sandbox: &mut dyn Channel,
     exec: Exec,
     limits: &Limits,
-    records: Records<'_>,
+    mut records: Records<'_>,
     inputs: &Inputs<'_>,
     console: &mut dyn Console,
 ) -> Result<Attended, Error> {
-    let began = Instant::now();
-    let stream = sandbox.client().send(&Request::Exec(exec))?;
-    let mut attending = Attending {
-        stream,
-        limits,
-        spool: records.spool,
-        disk: records.disk,
-        witness: records.witness,
-        gate: records.gate,
-        console,
-        stdin: inputs.stdin,
-        signals: inputs.signals,
-        ahead: 0,
-        stop: None,
-        hits: Vec::new(),
-        over: None,
-        looked: began,
-        asked: false,
-        killed: None,
-        deadline: limits
-            .time_seconds
-            .map(|s| began + Duration::from_secs(s) + GUEST_LATE),
-    };
-    let exited = loop {
-        match attending.turn(sandbox) {
-            Ok(Some(exited)) => break exited,
-            Ok(None) => {}
-            Err(Error::Client(ClientError::Gone)) => return Ok(attending.lost(sandbox, began)),
-            Err(error) => return Err(error),
+    let mut running = Running::start(sandbox, exec, limits, None)?;
+    loop {
+        match running.go_on(sandbox, limits, &mut records, inputs, console)? {
+            Came::Ended(attended) => return Ok(attended),
+            // Only who is told by us has turns.
+            Came::TurnOver => {}
         }
-    };
-    attending.last_words(sandbox)?;
-    Ok(attending.judge(sandbox, exited))
+    }
 }
 
-struct Attending<'a> {
+/// A command under way.
+#[derive(Debug)]
+pub(crate) struct Running {
     stream: u32,
-    limits: &'a Limits,
-    spool: &'a mut Spool,
-    disk: &'a mut DiskWatch,
-    witness: &'a mut dyn Witness,
-    gate: &'a mut Option<Gate>,
-    console: &'a mut dyn Console,
-    stdin: Option<BorrowedFd<'a>>,
-    signals: Option<&'a Signals>,
+    began: Instant,
+    /// What it reads instead of the caller's input.
+    told: Option<Told>,
+    /// The caller's input has ended.
+    input_ended: bool,
     ahead: u64,
     stop: Option<Stop>,
     hits: Vec<(Limit, String)>,
@@ -181,12 +136,112 @@ struct Attending<'a> {
     deadline: Option<Instant>,
     /// A question about files without a name is under way.
     asked: bool,
+    /// What was said of who holds it up.
+    held_up: Option<String>,
     /// When everything was told to die; a sandbox that does not obey is ended.
     killed: Option<Instant>,
 }
 
+/// What came of going on with a command.
+#[derive(Debug)]
+pub(crate) enum Came {
+    Ended(Attended),
+    /// It said that its turn is over, and waits.
+    TurnOver,
+}
+
+impl Running {
+    /// Starts a command; `told` is what it reads where that is not the caller's input.
+    pub(crate) fn start(
+        sandbox: &mut dyn Channel,
+        exec: Exec,
+        limits: &Limits,
+        told: Option<Told>,
+    ) -> Result<Self, Error> {
+        let began = Instant::now();
+        let stream = sandbox.client().send(&Request::Exec(exec))?;
+        Ok(Self {
+            stream,
+            began,
+            told,
+            input_ended: false,
+            ahead: 0,
+            stop: None,
+            hits: Vec::new(),
+            over: None,
+            looked: began,
+            asked: false,
+            held_up: None,
+            killed: None,
+            deadline: limits
+                .time_seconds
+                .map(|s| began + Duration::from_secs(s) + GUEST_LATE),
+        })
+    }
+
+    /// Attends it to its end, or to the end of its turn.
+    pub(crate) fn go_on(
+        &mut self,
+        sandbox: &mut dyn Channel,
+        limits: &Limits,
+        records: &mut Records<'_>,
+        inputs: &Inputs<'_>,
+        console: &mut dyn Console,
+    ) -> Result<Came, Error> {
+        let own = self.told.is_some() || self.input_ended;
+        let mut attending = Attending {
+            run: self,
+            limits,
+            spool: records.spool,
+            disk: records.disk,
+            witness: records.witness,
+            gate: records.gate,
+            console,
+            stdin: inputs.stdin.filter(|_| !own),
+            signals: inputs.signals,
+        };
+        let exited = loop {
+            match attending.turn(sandbox) {
+                Ok(Some(exited)) => break exited,
+                Ok(None) if attending.is_turn_over() => return Ok(Came::TurnOver),
+                Ok(None) => {}
+                Err(Error::Client(ClientError::Gone)) => {
+                    return Ok(Came::Ended(attending.lost(sandbox)));
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        attending.last_words(sandbox)?;
+        Ok(Came::Ended(attending.judge(sandbox, exited)))
+    }
+
+    /// Bounds that were met since this was asked before.
+    pub(crate) fn take_hits(&mut self) -> Vec<(Limit, String)> {
+        std::mem::take(&mut self.hits)
+    }
+
+    /// Begins the next turn of a command that waits.
+    pub(crate) fn tell(&mut self, line: &[u8]) {
+        if let Some(told) = &mut self.told {
+            told.tell(line);
+        }
+    }
+}
+
+struct Attending<'a> {
+    run: &'a mut Running,
+    limits: &'a Limits,
+    spool: &'a mut Spool,
+    disk: &'a mut DiskWatch,
+    witness: &'a mut dyn Witness,
+    gate: &'a mut Option<Gate>,
+    console: &'a mut dyn Console,
+    stdin: Option<BorrowedFd<'a>>,
+    signals: Option<&'a Signals>,
+}
+
 /// A wish to stop, said ever harder.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Stop {
     hardness: usize,
     again: Instant,
@@ -203,13 +258,19 @@ impl Attending<'_> {
     /// Waits for one thing and does what follows.
     fn turn(&mut self, sandbox: &mut dyn Channel) -> Result<Option<Exited>, Error> {
         // After a wish to stop, nobody waits for a reader; the log has everything.
-        let room = self.console.has_room() || self.stop.is_some();
+        let room = self.console.has_room() || self.run.stop.is_some();
         if room && let Some(message) = sandbox.client().take() {
             return self.take(message);
         }
+        self.forward_told(sandbox)?;
         let (from_guest, from_stdin, from_signals) = self.wait(sandbox, room)?;
         self.hear_gate()?;
         if !from_guest {
+            let held_up = sandbox.held_up();
+            if let Some(why) = held_up.as_ref().filter(|_| held_up != self.run.held_up) {
+                self.console.note(why);
+            }
+            self.run.held_up = held_up;
             self.console.idle();
             self.witness.idle();
         }
@@ -223,33 +284,33 @@ impl Attending<'_> {
             self.take_signals(sandbox)?;
         }
         let now = Instant::now();
-        if let Some(stop) = self.stop
+        if let Some(stop) = self.run.stop
             && now >= stop.again
         {
             self.stop_harder(sandbox)?;
         }
-        if now.saturating_duration_since(self.looked) >= LOOK_EVERY {
-            self.looked = now;
+        if now.saturating_duration_since(self.run.looked) >= LOOK_EVERY {
+            self.run.looked = now;
             match self.disk.look() {
                 Seen::Fine => {}
                 Seen::Over(limit, detail) => self.end(sandbox, limit, detail)?,
-                Seen::Unaccounted if !self.asked => {
-                    self.asked = true;
+                Seen::Unaccounted if !self.run.asked => {
+                    self.run.asked = true;
                     sandbox.client().send(&Request::Usage)?;
                 }
                 Seen::Unaccounted => {}
             }
         }
-        let late = self.deadline.is_some_and(|deadline| now >= deadline);
+        let late = self.run.deadline.is_some_and(|deadline| now >= deadline);
         if late {
-            self.over.get_or_insert(Outcome::TimedOut);
+            self.run.over.get_or_insert(Outcome::TimedOut);
         }
-        if late || self.killed.is_some_and(|at| now >= at + GUEST_LATE) {
+        if late || self.run.killed.is_some_and(|at| now >= at + GUEST_LATE) {
             return Err(ClientError::Gone.into());
         }
         if let Some(limit) = self.limits.output_bytes
             && self.spool.total() > limit
-            && self.over.is_none()
+            && self.run.over.is_none()
         {
             self.end(sandbox, Limit::Output, format!("{limit} bytes allowed"))?;
         }
@@ -266,7 +327,7 @@ impl Attending<'_> {
         let mut waits = vec![PollFd::from_borrowed_fd(client.fd(), interest)];
         let mut stdin_at = None;
         if let Some(stdin) = self.stdin
-            && self.ahead < INPUT_AHEAD
+            && self.run.ahead < INPUT_AHEAD
         {
             stdin_at = Some(waits.len());
             waits.push(PollFd::from_borrowed_fd(stdin, PollFlags::IN));
@@ -294,41 +355,47 @@ impl Attending<'_> {
 
     fn take(&mut self, message: Message) -> Result<Option<Exited>, Error> {
         match message {
-            Message::Data(stream, which, bytes) if stream == self.stream => {
+            Message::Data(stream, which, bytes) if stream == self.run.stream => {
                 if self.console.has_room() {
                     self.console.output(which, &bytes);
                 }
+                if let (Stream::Stdout, Some(told)) = (which, &mut self.run.told) {
+                    told.hear(&bytes);
+                }
                 if let Err(error) = self.spool.write(which, &bytes)
-                    && self.over.is_none()
+                    && self.run.over.is_none()
                 {
                     // The disk under our own state is full: no further output can be kept.
-                    self.hits
+                    self.run
+                        .hits
                         .push((Limit::Disk, format!("cannot keep the output: {error}")));
-                    self.over = Some(Outcome::DiskFull);
-                    self.stop = Some(Stop {
+                    self.run.over = Some(Outcome::DiskFull);
+                    self.run.stop = Some(Stop {
                         hardness: STOPPING.len() - 1,
                         again: Instant::now(),
                     });
                 }
             }
-            Message::Notice(stream, notice) if stream == self.stream => match notice {
+            Message::Notice(stream, notice) if stream == self.run.stream => match notice {
                 Notice::Exited(exited) => return Ok(Some(exited)),
-                Notice::InputTaken { bytes } => self.ahead = self.ahead.saturating_sub(bytes),
-                Notice::Bound { bound, detail } => self.hits.push((limit_of(bound), detail)),
+                Notice::InputTaken { bytes } => {
+                    self.run.ahead = self.run.ahead.saturating_sub(bytes)
+                }
+                Notice::Bound { bound, detail } => self.run.hits.push((limit_of(bound), detail)),
                 Notice::Observed(observed) => self.witness(observed)?,
                 Notice::Gone | Notice::Changed { .. } => {}
             },
-            Message::Reply(stream, Reply::Failed(failure)) if stream == self.stream => {
+            Message::Reply(stream, Reply::Failed(failure)) if stream == self.run.stream => {
                 return Err(ClientError::Failed(failure).into());
             }
             Message::Reply(_, Reply::Usage(usage)) => {
-                self.asked = false;
+                self.run.asked = false;
                 if let Seen::Over(limit, detail) = self.disk.judge_unlinked(&usage)
-                    && self.over.is_none()
+                    && self.run.over.is_none()
                 {
-                    self.hits.push((limit, detail));
-                    self.over = Some(Outcome::DiskFull);
-                    self.stop = Some(Stop {
+                    self.run.hits.push((limit, detail));
+                    self.run.over = Some(Outcome::DiskFull);
+                    self.run.stop = Some(Stop {
                         hardness: STOPPING.len() - 1,
                         again: Instant::now(),
                     });
@@ -368,12 +435,12 @@ impl Attending<'_> {
     fn recorded(&mut self, taken: Result<(), JournalError>) -> Result<(), Error> {
         match taken {
             Ok(()) => Ok(()),
-            Err(JournalError::Full { .. }) if self.over.is_some() => Ok(()),
+            Err(JournalError::Full { .. }) if self.run.over.is_some() => Ok(()),
             Err(JournalError::Full { .. }) => {
                 let allowed = format!("{} allowed", HumanBytes(MAX_JOURNAL_BYTES));
-                self.hits.push((Limit::Journal, allowed));
-                self.over = Some(Outcome::JournalFull);
-                self.stop = Some(Stop {
+                self.run.hits.push((Limit::Journal, allowed));
+                self.run.over = Some(Outcome::JournalFull);
+                self.run.stop = Some(Stop {
                     hardness: STOPPING.len() - 1,
                     again: Instant::now(),
                 });
@@ -383,6 +450,31 @@ impl Attending<'_> {
         }
     }
 
+    /// Whether the command has said that its turn is over. One that is being stopped says nothing.
+    fn is_turn_over(&mut self) -> bool {
+        let ends = self.run.over.is_some() || self.run.stop.is_some();
+        let told = self.run.told.as_mut().filter(|_| !ends);
+        told.is_some_and(Told::take_turn_over)
+    }
+
+    fn forward_told(&mut self, sandbox: &mut dyn Channel) -> Result<(), Error> {
+        let Some(told) = &mut self.run.told else {
+            return Ok(());
+        };
+        while self.run.ahead < INPUT_AHEAD
+            && let Some(next) = told.next()
+        {
+            match next {
+                Next::Bytes(bytes) => {
+                    self.run.ahead += bytes.len() as u64;
+                    sandbox.client().input(self.run.stream, &bytes)?;
+                }
+                Next::End => sandbox.client().end_input(self.run.stream)?,
+            }
+        }
+        Ok(())
+    }
+
     fn forward_input(&mut self, sandbox: &mut dyn Channel) -> Result<(), Error> {
         let Some(stdin) = self.stdin else {
             return Ok(());
@@ -390,14 +482,15 @@ impl Attending<'_> {
         let mut chunk = [0u8; 16384];
         match rustix::io::read(stdin, &mut chunk) {
             Ok(count) if count > 0 => {
-                self.ahead += count as u64;
-                Ok(sandbox.client().input(self.stream, &chunk[..count])?)
+                self.run.ahead += count as u64;
+                Ok(sandbox.client().input(self.run.stream, &chunk[..count])?)
             }
             Err(Errno::INTR | Errno::AGAIN) => Ok(()),
             // Its end, or a terminal that went away.
             _ => {
                 self.stdin = None;
-                Ok(sandbox.client().end_input(self.stream)?)
+                self.run.input_ended = true;
+                Ok(sandbox.client().end_input(self.run.stream)?)
             }
         }
     }
@@ -410,12 +503,12 @@ impl Attending<'_> {
             if signal == Signal::WINDOW {
                 if let Some(size) = self.console.size() {
                     sandbox.client().send(&Request::Resize {
-                        exec: self.stream,
+                        exec: self.run.stream,
                         size,
                     })?;
                 }
             } else {
-                self.over.get_or_insert(Outcome::Cancelled);
+                self.run.over.get_or_insert(Outcome::Cancelled);
                 self.stop_harder(sandbox)?;
             }
         }
@@ -423,17 +516,17 @@ impl Attending<'_> {
     }
 
     fn stop_harder(&mut self, sandbox: &mut dyn Channel) -> Result<(), Error> {
-        let hardness = self.stop.map_or(0, |stop| stop.hardness);
+        let hardness = self.run.stop.map_or(0, |stop| stop.hardness);
         let (signal, scope) = STOPPING[hardness];
         if signal == Signal::KILL {
-            self.killed.get_or_insert_with(Instant::now);
+            self.run.killed.get_or_insert_with(Instant::now);
         }
         sandbox.client().send(&Request::Signal {
-            exec: self.stream,
+            exec: self.run.stream,
             signal,
             scope,
         })?;
-        self.stop = Some(Stop {
+        self.run.stop = Some(Stop {
             hardness: (hardness + 1).min(STOPPING.len() - 1),
             again: Instant::now() + PATIENCE,
         });
@@ -447,16 +540,16 @@ impl Attending<'_> {
         limit: Limit,
         detail: String,
     ) -> Result<(), Error> {
-        if self.over.is_some() {
+        if self.run.over.is_some() {
             return Ok(());
         }
-        self.hits.push((limit, detail));
-        self.over = Some(if limit == Limit::Output {
+        self.run.hits.push((limit, detail));
+        self.run.over = Some(if limit == Limit::Output {
             Outcome::OutputLimit
         } else {
             Outcome::DiskFull
         });
-        self.stop = Some(Stop {
+        self.run.stop = Some(Stop {
             hardness: STOPPING.len() - 1,
             again: Instant::now(),
         });
@@ -470,100 +563,6 @@ impl Attending<'_> {
         }
         Ok(())
     }
-
-    fn judge(mut self, sandbox: &mut dyn Channel, exited: Exited) -> Attended {
-        let refusals = self.memory_kills(sandbox);
-        // A command can be faster than the watch.
-        if self.over.is_none()
-            && let Seen::Over(limit, detail) = self.disk.count()
-        {
-            self.hits.push((limit, detail));
-            self.over = Some(Outcome::DiskFull);
-        }
-        let failed = exited.code != Some(0);
-        if refusals.process_refusals > 0 {
-            self.hits.push((
-                Limit::Processes,
-                format!("the kernel refused {}", refusals.process_refusals),
-            ));
-        }
-        let file_size = exited.signal == Some(Signal::FILE_SIZE)
-            // As a shell tells of a child's signal.
-            || exited.code == Some(128 + Signal::FILE_SIZE);
-        if file_size {
-            let allowed = self.limits.file_bytes.unwrap_or_default();
-            self.hits
-                .push((Limit::FileSize, format!("{} allowed", HumanBytes(allowed))));
-        }
-        let hit = |limit: Limit| self.hits.iter().any(|(hit, _)| *hit == limit);
-        // A fork bomb's first process may well end with success.
-        let storm = exited.leftovers.len() >= 32;
-        let outcome = if exited.not_started.is_some() {
-            Outcome::NotStarted
-        } else if exited.bound == Some(Bound::Time) {
-            Outcome::TimedOut
-        } else if let Some(over) = self.over {
-            over
-        } else if failed && hit(Limit::Memory) {
-            Outcome::OutOfMemory
-        } else if failed && hit(Limit::Cpu) {
-            Outcome::CpuLimit
-        } else if hit(Limit::Processes) && (failed || storm) {
-            Outcome::TooManyProcesses
-        } else if file_size {
-            Outcome::FileTooLarge
-        } else if failed && self.disk.is_file_system_full() {
-            Outcome::DiskFull
-        } else if exited.signal.is_some() {
-            Outcome::Signaled
-        } else {
-            Outcome::Exited
-        };
-        Attended {
-            outcome,
-            code: exited.code,
-            signal: exited.signal,
-            not_started: exited.not_started.map(|failure| failure.to_string()),
-            duration_ms: exited.duration_ms,
-            cpu_ms: exited.cpu_ms,
-            peak_bytes: exited.peak_bytes,
-            leftovers: exited.leftovers,
-            hits: self.hits,
-        }
-    }
-
-    /// What the kernel refused; for memory it kills.
-    fn memory_kills(&mut self, sandbox: &mut dyn Channel) -> CgroupEvents {
-        let refusals = sandbox.kernel_refusals();
-        if refusals.memory_kills > 0 {
-            self.hits.push((
-                Limit::Memory,
-                format!("the kernel killed {} processes", refusals.memory_kills),
-            ));
-        }
-        refusals
-    }
-
-    /// Pid 1 is gone. Where everything inside is small, the kernel may have taken it for the memory
-    /// that files hold.
-    fn lost(mut self, sandbox: &mut dyn Channel, began: Instant) -> Attended {
-        let lost = if self.memory_kills(sandbox).memory_kills > 0 {
-            Outcome::OutOfMemory
-        } else {
-            Outcome::RuntimeLost
-        };
-        Attended {
-            outcome: self.over.unwrap_or(lost),
-            code: None,
-            signal: None,
-            not_started: None,
-            duration_ms: began.elapsed().as_millis() as u64,
-            cpu_ms: 0,
-            peak_bytes: 0,
-            leftovers: Vec::new(),
-            hits: self.hits,
-        }
-    }
 }
 
 fn limit_of(bound: Bound) -> Limit {
@@ -572,5 +571,6 @@ fn limit_of(bound: Bound) -> Limit {
         Bound::Memory => Limit::Memory,
         Bound::Processes => Limit::Processes,
         Bound::Cpu => Limit::Cpu,
+        Bound::Disk => Limit::Disk,
     }
 }

@@ -16,7 +16,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_model::attribution::Attribution;
 use ringfence_model::bundle::attestation::{
@@ -31,7 +31,7 @@ use rustix::fs::RenameFlags;
 use sha2::{Digest as _, Sha256};
 
 use crate::attribution;
-use crate::changes::{PatchStats, Sources};
+use crate::changes::{ChangesError, PatchStats, Sources};
 use crate::clock::now_us;
 use crate::durable::{self, Existing, Written};
 use crate::error::Error;
@@ -101,35 +101,8 @@ impl<'a> Packing<'a> {
         set: &ChangeSet,
         evidence: &Evidence,
     ) -> Result<(Patch, Attribution), Error> {
-        let path = self.path(PATCH);
-        let render = || -> Result<(Patch, Attribution), Error> {
-            let fail = |source| Error::WriteFile {
-                path: path.clone(),
-                source,
-            };
-            let file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&path)
-                .map_err(fail)?;
-            let mut out = Hashing {
-                out: io::BufWriter::new(file),
-                hash: Sha256::new(),
-            };
-            let (stats, attribution) = attribution::render(sources, set, evidence, &mut out)?;
-            within_bound(PATCH, stats.bytes)?;
-            out.flush().map_err(fail)?;
-            let file = out.out.into_inner();
-            let patch = Patch {
-                file: file.map_err(|error| fail(error.into_error()))?,
-                sha256: ringfence_model::hex(&out.hash.finalize()),
-                stats,
-            };
-            Ok((patch, attribution))
-        };
-        // Half a patch is none, and its room is needed to say so.
-        render().inspect_err(|_| drop(fs::remove_file(&path)))
+        let show = |out: &mut dyn io::Write| attribution::render(sources, set, evidence, out);
+        render(&self.path(PATCH), show)
     }
 
     /// Writes what is missing, and makes the bundle appear. The journal is complete.
@@ -238,6 +211,41 @@ impl<'a> Packing<'a> {
             sha256,
         })
     }
+}
+
+/// Renders a patch into a file that is not there yet; gives what else `show` found.
+pub(crate) fn render<T>(
+    path: &Path,
+    show: impl FnOnce(&mut dyn io::Write) -> Result<(PatchStats, T), ChangesError>,
+) -> Result<(Patch, T), Error> {
+    let write = || -> Result<(Patch, T), Error> {
+        let fail = |source| Error::WriteFile {
+            path: path.to_owned(),
+            source,
+        };
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(fail)?;
+        let mut out = Hashing {
+            out: io::BufWriter::new(file),
+            hash: Sha256::new(),
+        };
+        let (stats, found) = show(&mut out)?;
+        within_bound(PATCH, stats.bytes)?;
+        out.flush().map_err(fail)?;
+        let file = out.out.into_inner();
+        let patch = Patch {
+            file: file.map_err(|error| fail(error.into_error()))?,
+            sha256: ringfence_model::hex(&out.hash.finalize()),
+            stats,
+        };
+        Ok((patch, found))
+    };
+    // Half a patch is none, and its room is needed to say so.
+    write().inspect_err(|_| drop(fs::remove_file(path)))
 }
 
 fn attest(manifest: &Manifest, text: &[u8], result: &RunResult, key: &OwnKey) -> Vec<u8> {

@@ -10,13 +10,25 @@
 //! INVARIANT: nothing here writes below the user's folder. A plan's own command runs in a sandbox
 //! without a network, on a view of the folder that is thrown away.
 
+mod begin;
 mod brief;
 mod command;
+mod drive;
 mod error;
 mod files;
+mod judge;
+pub mod merge;
 mod needed;
+mod queue;
+mod ready;
+mod report;
+mod request;
 mod room;
 mod single;
+mod strayed;
+mod taken;
+mod told;
+mod work;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,26 +36,36 @@ use std::path::{Path, PathBuf};
 
 use ringfence_model::ByteText;
 use ringfence_model::bundle::Base;
+use ringfence_model::check;
 use ringfence_model::limits::Limits;
 use ringfence_model::plan::{By, PER_TASK, Plan};
-use ringfence_model::policy::{Bound, Bounds, Effective};
+use ringfence_model::policy::{Bound, Bounds, Effective, Line};
 use ringfence_model::split::imports::Graph;
 use ringfence_model::split::select::Selection;
 use ringfence_model::split::{self, Oversize, Part, Rules, Way, When};
 use ringfence_model::task::{self, Agent, Checks, Requires, Rounds, SCHEMA, Stage, Task};
 use serde::Serialize;
 
+use crate::agents;
 use crate::attend::Inputs;
 use crate::error::Error;
 use crate::git;
 use crate::home::Home;
 use crate::policy::{self, Asked};
+use crate::store::Settings;
 use crate::workspace::{Folder, open_folder};
 
+pub use begin::{against, begin, find, forget, held, is_driven, replan};
+pub use drive::{Again, Driving, Ended, HostSize, drive};
 pub use error::CampaignError;
 pub use files::{LeftOut, Why};
-pub use single::{agent, fits, hidden, open_task, source_folder};
-pub use write::{compare, write};
+pub use ready::{next_task, ready};
+pub use report::{Counts, Progress, Report, ReportedTask, Step, report, tasks};
+pub use request::{Typed, request};
+pub use single::{open_task, placed};
+pub use strayed::{Strayed, StrayedFile};
+pub use told::{Told, Watcher};
+pub use write::{compare, refuse_full, write, write_tasks};
 
 use brief::Beside;
 use files::Listing;
@@ -72,6 +94,13 @@ pub struct Planned {
     pub left_out: Vec<LeftOut>,
     /// For a person.
     pub notes: Vec<String>,
+    /// The plan as it was written.
+    #[serde(skip)]
+    pub text: String,
+    #[serde(skip)]
+    pub brief: task::Brief,
+    #[serde(skip)]
+    pub settings: Settings,
     /// What is written for each task, in the same order.
     #[serde(skip)]
     pub documents: Vec<Task>,
@@ -100,6 +129,10 @@ pub struct PlannedTask {
 pub fn plan(home: &Home, request: &PlanRequest, inputs: &Inputs<'_>) -> Result<Planned, Error> {
     let beside = Beside::open(&request.file)?;
     let plan = beside.plan()?;
+    if let ringfence_model::plan::Agent::Preset(name) = &plan.agent {
+        // A name that was mistyped is told before anything is looked at.
+        agents::load(home, name)?;
+    }
     let brief = beside.brief(&plan)?;
     let policy = beside.policy(&plan)?;
     let folder = open_folder(home, &request.folder)?;
@@ -164,6 +197,18 @@ pub fn plan(home: &Home, request: &PlanRequest, inputs: &Inputs<'_>) -> Result<P
         Stage::Whole => None,
         Stage::Needed => Some(listing.matching(&plan.run.needs)?),
     };
+    if let Some(repository) = &repository {
+        let mut rules = git::IgnoreRules::load(Some(repository), folder.fd(), folder.fd())?;
+        let untracked = selected
+            .keys()
+            .filter(|path| !rules.is_tracked(path.as_bytes()));
+        match untracked.count() {
+            0 => {}
+            count => notes.push(format!(
+                "git does not track {count} of the files: work on them cannot go on a branch, so commit them first"
+            )),
+        }
+    }
     let base = room.base(repository, &folder)?;
     if plan.checks.last.is_empty() {
         let note =
@@ -171,7 +216,9 @@ pub fn plan(home: &Home, request: &PlanRequest, inputs: &Inputs<'_>) -> Result<P
         notes.push(note.to_owned());
     }
     if let Base::DirtyFolder { why, .. } = &base {
-        notes.push(format!("the folder is not at its commit: {why}"));
+        notes.push(format!(
+            "the folder is not at its commit: {why}; work on files with uncommitted changes cannot go on a branch, so commit them first"
+        ));
     }
     let mut planned = Planned {
         name: plan.name.clone(),
@@ -181,6 +228,12 @@ pub fn plan(home: &Home, request: &PlanRequest, inputs: &Inputs<'_>) -> Result<P
         tasks: Vec::new(),
         left_out: Vec::new(),
         notes,
+        text: beside.text(),
+        brief: brief.clone(),
+        settings: Settings {
+            parallel: plan.run.parallel,
+            budget: plan.budget,
+        },
         documents: Vec::new(),
     };
     let draft = Draft {
@@ -192,7 +245,7 @@ pub fn plan(home: &Home, request: &PlanRequest, inputs: &Inputs<'_>) -> Result<P
         let beside = needs
             .as_ref()
             .map(|needs| imports.beside(&part.files, needs));
-        planned.add(&draft, part, beside, &listing);
+        planned.add(&draft, part, beside, &listing)?;
     }
     planned.left_out = listing.left_out();
     Ok(planned)
@@ -212,8 +265,12 @@ impl Planned {
         part: Part,
         beside: Option<Vec<ByteText>>,
         listing: &Listing,
-    ) {
+    ) -> Result<(), CampaignError> {
         let plan = draft.plan;
+        let checks = Checks {
+            baseline: checks_of(&plan.checks.baseline, &part.files)?,
+            last: checks_of(&plan.checks.last, &part.files)?,
+        };
         let id = task::id(&draft.brief.sha256, &part.files);
         let number = self.tasks.len() as u32 + 1;
         let (lines, bytes) = listing.measure(&part.files);
@@ -234,6 +291,7 @@ impl Planned {
             ringfence_model::plan::Agent::Preset(name) => (Some(name.clone()), None),
             ringfence_model::plan::Agent::Command(words) => (None, Some(words.clone())),
         };
+        let text = |line: &Line| line.text.clone();
         self.documents.push(Task {
             schema: SCHEMA,
             id,
@@ -247,22 +305,35 @@ impl Planned {
             base: self.base.clone(),
             brief: draft.brief.clone(),
             agent: Agent { preset, command },
-            checks: Checks {
-                baseline: plan.checks.baseline.clone(),
-                last: plan.checks.last.clone(),
-            },
+            checks,
             rounds: Rounds {
                 iterations: plan.rounds.iterations,
                 attempts: plan.rounds.attempts,
+                agent: plan.rounds.agent,
             },
             policy: draft.policy.cloned(),
             limits: plan.limits.clone(),
             requires: Requires {
                 hard_limits: plan.run.hard_limits,
+                backends: plan.run.backend.iter().map(text).collect(),
+                guarantees: plan.run.require.iter().map(text).collect(),
                 ..Requires::default()
             },
         });
+        Ok(())
     }
+}
+
+/// The checks of a plan, with the names of a task's files in them where they ask for those.
+fn checks_of(texts: &[String], files: &[ByteText]) -> Result<Vec<String>, CampaignError> {
+    let fill = |text: &String| {
+        check::for_files(text, files).map_err(|source| CampaignError::CheckOfFiles {
+            check: text.clone(),
+            first: files.first().map(ByteText::to_text).unwrap_or_default(),
+            source,
+        })
+    };
+    texts.iter().map(fill).collect()
 }
 
 /// What tasks may do, and above all what is hidden from them.
@@ -289,7 +360,7 @@ fn settle(
 }
 
 /// The limits of a plan or a task, as bounds of the command line are.
-pub fn bounds(limits: &BTreeMap<ringfence_model::limits::Limit, String>, file: &Path) -> Bounds {
+fn bounds(limits: &BTreeMap<ringfence_model::limits::Limit, String>, file: &Path) -> Bounds {
     let from = ringfence_model::policy::network::Origin {
         file: file.display().to_string(),
         line: 0,

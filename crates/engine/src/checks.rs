@@ -18,6 +18,7 @@
 mod again;
 mod kept;
 mod later;
+mod on_top;
 mod room;
 mod state;
 mod trees;
@@ -42,21 +43,24 @@ use ringfence_model::policy::review::Review;
 
 use crate::attend::{Console, Inputs};
 use crate::client::Stream;
+use crate::clock::now_us;
 use crate::environment::Standing;
 use crate::error::Error;
 use crate::home::Home;
 use crate::ids::RunId;
-use crate::journal::JournalFile;
+use crate::journal::{JournalError, JournalFile};
 use crate::run::RunRequest;
 use crate::workspace::Workspace;
 
 pub use again::Fresh;
 pub use later::{Later, LaterError, as_it_ran, check_again, later, standing};
+pub(crate) use on_top::{About, Ground, Site};
 pub(crate) use room::cgroup_names;
+pub(crate) use trees::Stacked;
 
 use kept::Key;
 use room::{Job, OfCheck, Rooms};
-use trees::Trees;
+use trees::{Trees, TreesError};
 
 /// Where a run has what its checks printed, below its logs.
 pub(crate) const LOGS: &str = "checks";
@@ -78,6 +82,61 @@ pub(crate) struct Subject<'a> {
     pub fresh: Fresh,
     /// The run was stopped by the user, who does not wait for checks either.
     pub stopped: bool,
+    pub round: Round,
+}
+
+/// For what checks run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// Before the agent begins.
+    Baseline,
+    /// What an iteration of the agent left.
+    Iteration(u32),
+    /// What the run left.
+    Last,
+}
+
+impl Round {
+    /// What sets the names of layers and rooms apart.
+    fn name(self) -> String {
+        match self {
+            Self::Baseline => "baseline".to_owned(),
+            Self::Iteration(number) => number.to_string(),
+            Self::Last => "last".to_owned(),
+        }
+    }
+
+    /// How the journal tells of an execution here.
+    fn told(self, event: Event) -> Option<Event> {
+        let iteration = match self {
+            Self::Baseline => 0,
+            Self::Iteration(number) => number,
+            Self::Last => return Some(event),
+        };
+        match event {
+            Event::CheckEnded {
+                check,
+                tree,
+                outcome,
+                code,
+                signal,
+                duration_ms,
+                log_sha256,
+                cached,
+            } => Some(Event::IterationCheck {
+                iteration,
+                check,
+                tree,
+                outcome,
+                code,
+                signal,
+                duration_ms,
+                log_sha256,
+                cached,
+            }),
+            _ => None,
+        }
+    }
 }
 
 impl Subject<'_> {
@@ -91,13 +150,21 @@ struct Told<'a> {
     journal: Option<&'a mut JournalFile>,
     console: &'a mut dyn Console,
     signals: Option<&'a Signals>,
+    round: Round,
 }
 
 impl Told<'_> {
     fn event(&mut self, event: Event) -> Result<(), Error> {
-        match &mut self.journal {
-            Some(journal) => Ok(journal.append(event)?),
-            None => Ok(()),
+        let (Some(journal), Some(event)) = (&mut self.journal, self.round.told(event)) else {
+            return Ok(());
+        };
+        if self.round == Round::Last {
+            return Ok(journal.append(event)?);
+        }
+        match journal.append_observed(now_us(), event) {
+            // No further iteration begins then.
+            Err(JournalError::Full { .. }) => Ok(()),
+            taken => Ok(taken?),
         }
     }
 }
@@ -120,17 +187,30 @@ pub(crate) fn validate(
     if subject.review().checks.is_empty() {
         return Ok(Checks::default());
     }
-    console.step("validate");
+    console.step(match subject.round {
+        Round::Baseline => "baseline",
+        Round::Iteration(_) | Round::Last => "validate",
+    });
     let told = Told {
         journal: Some(journal),
         console,
         signals: inputs.signals,
+        round: subject.round,
     };
     check(subject, told)
 }
 
 /// Runs all checks, before and after.
-fn check(subject: Subject<'_>, mut told: Told<'_>) -> Result<Checks, Error> {
+fn check(subject: Subject<'_>, told: Told<'_>) -> Result<Checks, Error> {
+    check_on(subject, told, Trees::make)
+}
+
+/// The same on trees that are made in another way.
+fn check_on(
+    subject: Subject<'_>,
+    mut told: Told<'_>,
+    make: impl FnOnce(&Subject<'_>) -> Result<Trees, TreesError>,
+) -> Result<Checks, Error> {
     let review = subject.review();
     let began = Instant::now();
     fs::create_dir(subject.logs).map_err(|source| Error::WriteFile {
@@ -148,7 +228,7 @@ fn check(subject: Subject<'_>, mut told: Told<'_>) -> Result<Checks, Error> {
         checks.reports = review.checks.iter().map(|line| unrun(&line.text)).collect();
         return Ok(checks);
     }
-    let trees = match Trees::make(&subject) {
+    let trees = match make(&subject) {
         Ok(trees) => trees,
         // The folder moved on, or the patch is not one that our reader takes.
         Err(error) if error.is_of_subject() => {
@@ -169,7 +249,8 @@ fn check(subject: Subject<'_>, mut told: Told<'_>) -> Result<Checks, Error> {
         // One room is made ahead while a check runs in the one before.
         let (gives, given) = mpsc::sync_channel(room::AHEAD);
         let maker = (&subject, &trees);
-        scope.spawn(move || room::serve(maker.0, maker.1, &asked, &gives));
+        let span = tracing::Span::current();
+        scope.spawn(move || span.in_scope(|| room::serve(maker.0, maker.1, &asked, &gives)));
         let mut validation = Validation {
             subject,
             trees: &trees,
@@ -302,6 +383,7 @@ impl Validation<'_, '_, '_> {
         };
         let known = kept::find(self.subject.home, &key);
         if let Some(ran) = &known {
+            trace(command, tree, ran);
             self.told.event(ended(check, tree, ran))?;
             self.told.console.check(command, tree, Some(ran));
         }
@@ -328,6 +410,7 @@ impl Validation<'_, '_, '_> {
         let kept = room.run(&self.subject, command, &self.limits, &inputs, &mut witness)?;
         self.rooms.give_back(room);
         let ran = kept.ran.clone();
+        trace(command, job.tree, &ran);
         self.told.event(ended(job.check, job.tree, &ran))?;
         self.told.console.check(command, job.tree, Some(&ran));
         let whole = !matches!(ran.outcome, Outcome::Cancelled | Outcome::RuntimeLost);
@@ -343,6 +426,18 @@ impl Validation<'_, '_, '_> {
         }
         Ok((None, ran))
     }
+}
+
+fn trace(command: &str, tree: Tree, ran: &Ran) {
+    tracing::info!(
+        ?command,
+        tree = tree.as_str(),
+        outcome = ?ran.outcome,
+        code = ran.exit_code,
+        cached = ran.cached,
+        ms = ran.duration_ms,
+        "check done"
+    );
 }
 
 /// What the journal says of an execution.
@@ -368,36 +463,63 @@ pub fn log(
     tree: Tree,
     stream: Stream,
 ) -> Result<Option<fs::File>, Error> {
-    let name = match stream {
-        Stream::Stdout => "stdout",
-        Stream::Stderr => "stderr",
-    };
     let directory = home.log(run).join(LOGS);
-    let begins = format!("{number}-{}-", tree.as_str());
-    let mut last: Option<(usize, PathBuf)> = None;
-    for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-        let file = entry.file_name();
-        let file = file.to_string_lossy();
-        let middle = file.strip_prefix(&begins);
-        let middle = middle.and_then(|rest| rest.strip_suffix(name)?.strip_suffix('.'));
-        if let Some(count) = middle.and_then(|count| count.parse().ok())
-            && last.as_ref().is_none_or(|(most, _)| count > *most)
-        {
-            last = Some((count, entry.path()));
-        }
-    }
-    if let Some((_, path)) = last {
-        let opened = fs::File::open(&path);
-        return Ok(Some(
-            opened.map_err(|source| Error::ReadFile { path, source })?,
-        ));
+    if let Some(log) = own_log(&directory, number, tree, stream)? {
+        return Ok(Some(log));
     }
     let checks = crate::archive::result(home, run)?.map(|result| result.checks);
     let report = checks
         .as_ref()
         .and_then(|checks| checks.reports.get(number.checked_sub(1)?));
     let ran = report.and_then(|report| report.last(tree));
-    Ok(ran.and_then(|ran| kept::log(home, &ran.log_sha256, name)))
+    Ok(ran.and_then(|ran| kept::log(home, &ran.log_sha256, name_of(stream))))
+}
+
+/// The same of an execution whose result is at hand, and whose logs are in this directory, if anywhere.
+pub(crate) fn log_in(
+    home: &Home,
+    directory: &Path,
+    number: usize,
+    tree: Tree,
+    stream: Stream,
+    ran: &Ran,
+) -> Option<fs::File> {
+    let own = own_log(directory, number, tree, stream).ok().flatten();
+    own.or_else(|| kept::log(home, &ran.log_sha256, name_of(stream)))
+}
+
+fn name_of(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    }
+}
+
+/// What a check printed last on a tree, in a directory of logs.
+fn own_log(
+    directory: &Path,
+    number: usize,
+    tree: Tree,
+    stream: Stream,
+) -> Result<Option<fs::File>, Error> {
+    let begins = format!("{number}-{}-", tree.as_str());
+    let mut last: Option<(usize, PathBuf)> = None;
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let file = entry.file_name();
+        let file = file.to_string_lossy();
+        let middle = file.strip_prefix(&begins);
+        let middle = middle.and_then(|rest| rest.strip_suffix(name_of(stream))?.strip_suffix('.'));
+        if let Some(count) = middle.and_then(|count| count.parse().ok())
+            && last.as_ref().is_none_or(|(most, _)| count > *most)
+        {
+            last = Some((count, entry.path()));
+        }
+    }
+    let open = |path: PathBuf| {
+        let opened = fs::File::open(&path);
+        opened.map_err(|source| Error::ReadFile { path, source })
+    };
+    last.map(|(_, path)| open(path)).transpose()
 }
 
 /// The bounds of a check: those of the run, and never more output than a log should have.
@@ -415,7 +537,7 @@ fn unrun(command: &str) -> CheckReport {
 }
 
 /// The causes of an error in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

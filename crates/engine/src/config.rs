@@ -7,6 +7,8 @@
 //! cache_age = "30d"    # the same for bases and mirrors that nothing stands on
 //! free = "5G"          # below this much free disk, age does not matter any more
 //!
+//! backend = "docker"   # what holds sandboxes where nobody says otherwise; before all tables
+//!
 //! [forge."git.example"]  # how pull requests are opened there (pull_request/forge.rs)
 //! ```
 
@@ -47,6 +49,7 @@ pub enum ConfigError {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
+    backend: Option<String>,
     gc: GcFile,
     forge: BTreeMap<String, ForgeFile>,
 }
@@ -109,6 +112,11 @@ fn read(home: &Home) -> Result<File, ConfigError> {
         path,
         source: Box::new(source),
     })
+}
+
+/// What holds sandboxes where nobody says otherwise.
+pub(crate) fn backend(home: &Home) -> Result<Option<String>, ConfigError> {
+    Ok(read(home)?.backend)
 }
 
 /// The forges of a home, by host.

@@ -8,6 +8,7 @@ use ringfence_jail::probe::{self, Primitive};
 use ringfence_model::limits::{Graded, Limits};
 use serde::Serialize;
 
+use crate::backend;
 use crate::error::Error;
 use crate::home::Home;
 use crate::policy;
@@ -158,7 +159,7 @@ pub fn examine(home: &Home) -> Result<Report, Error> {
             Some("systemd-run --user --scope -p Delegate=yes ringfence run …".to_owned()),
         ),
     });
-    let limits = grades(&limits, cgroup.as_ref());
+    let limits = grades(&limits, backend::native_holds(cgroup.as_ref()));
     Ok(Report {
         ready: checks.iter().all(|check| check.state != State::Missing),
         checks,

@@ -33,20 +33,26 @@ mod stand;
 use std::fs;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use ringfence_jail::launch::identity_for;
+use ringfence_jail::plan::Root;
 use ringfence_model::ByteText;
 use ringfence_model::bundle::EnvironmentFacts;
 use ringfence_model::environment::CacheKind;
 use ringfence_model::limits::Limits;
 use ringfence_model::policy::Effective;
 use serde_json::Value;
+use tracing::{debug, info, warn};
 
 use crate::attend::{Console, Inputs as Attending};
+use crate::backend::{Backend, ForeignImage};
+use crate::clock::ms_since;
 use crate::error::Error;
 use crate::home::Home;
 use crate::keeper::INSIDE;
 use crate::lock::FileLock;
+use crate::sandbox::SandboxError;
 use crate::store::{EnvironmentRecord, Store};
 use crate::workspace::Folder;
 
@@ -63,6 +69,8 @@ pub use stand::{Standing, variables};
 
 /// How what stands on an image says so; its digest follows.
 const IMAGES: &str = "images/";
+/// The same of an image that is another engine's.
+const FOREIGN: &str = "foreign/";
 
 /// Said while somebody else makes the same.
 pub const WAITS: &str = "another run is making it";
@@ -74,6 +82,8 @@ pub struct Order<'a> {
     pub limits: &'a Limits,
     /// This program: it is also the gate.
     pub program: &'a Path,
+    /// What holds the sandbox of a setup, as it holds those that stand on it.
+    pub backend: &'a dyn Backend,
     /// The tree that a setup starts from.
     pub folder: PathBuf,
     /// Whose it is.
@@ -85,9 +95,9 @@ pub struct Order<'a> {
 impl<'a> Order<'a> {
     /// For a folder of the user's; it is at `/workspace` inside where nobody says otherwise.
     pub fn of_folder(
-        policy: &'a Effective,
-        limits: &'a Limits,
+        (policy, limits): (&'a Effective, &'a Limits),
         program: &'a Path,
+        backend: &'a dyn Backend,
         folder: &Folder,
         inside: Option<&Path>,
     ) -> Result<Self, Error> {
@@ -95,6 +105,7 @@ impl<'a> Order<'a> {
             policy,
             limits,
             program,
+            backend,
             scope: scope_of(folder.path(), folder.fd())?,
             folder: folder.path().to_owned(),
             inside: inside.unwrap_or(Path::new(INSIDE)).to_owned(),
@@ -107,8 +118,10 @@ impl<'a> Order<'a> {
 pub struct Resolved {
     /// Where there is a setup.
     pub inputs: Option<Inputs>,
-    /// Where there is an image.
+    /// Where there is an image of ours.
     pub ground: Option<Ground>,
+    /// Where there is one of the engine that holds the sandbox.
+    foreign: Option<ForeignImage>,
     caches: Vec<CacheKind>,
     cache_scope: String,
 }
@@ -117,6 +130,22 @@ impl Resolved {
     /// The key of the setup.
     pub fn key(&self) -> Option<String> {
         self.inputs.as_ref().map(Inputs::key)
+    }
+
+    /// What `/` is before a setup.
+    fn root(&self) -> Root {
+        match (&self.ground, &self.foreign) {
+            (Some(ground), _) => ground.root(),
+            (None, Some(image)) => Root::Foreign(image.id.clone()),
+            (None, None) => Root::Host,
+        }
+    }
+
+    /// What names the image.
+    fn image(&self) -> Option<String> {
+        let ours = self.ground.as_ref();
+        let ours = ours.map(|ground| ground.image.digest.clone());
+        ours.or_else(|| Some(self.foreign.as_ref()?.id.clone()))
     }
 
     /// Directories of the home that must stay while somebody stands on them.
@@ -130,7 +159,10 @@ impl Resolved {
             .ground
             .iter()
             .map(|ground| format!("{IMAGES}{}", ground.image.digest));
-        setup.into_iter().chain(caches).chain(image).collect()
+        let foreign = self.foreign.iter();
+        let foreign = foreign.map(|image| format!("{FOREIGN}{}", image.id));
+        let ours = setup.into_iter().chain(caches).chain(image);
+        ours.chain(foreign).collect()
     }
 }
 
@@ -150,8 +182,17 @@ pub fn resolve(
         source,
     };
     let folder = fs::File::open(&order.folder).map_err(failed)?;
-    let ground = ground::find(home, store, order.policy, console)?;
+    let foreign = environment
+        .image()
+        .and_then(|name| order.backend.image(name));
+    let foreign = foreign.transpose().map_err(SandboxError::Backend)?;
+    let ground = match foreign {
+        Some(_) => None,
+        None => ground::find(home, store, order.policy, console)?,
+    };
+    let of_engine = foreign.as_ref().map(|image| image.id.clone());
     let image = ground.as_ref().map(|ground| ground.image.digest.clone());
+    let image = image.or(of_engine);
     if environment.root.is_some() && image.is_none() && environment.setup().is_some() {
         return Err(EnvironmentError::RootWithoutImage.into());
     }
@@ -172,6 +213,7 @@ pub fn resolve(
     Ok(Some(Resolved {
         inputs,
         ground,
+        foreign,
         caches: environment.caches().collect(),
         cache_scope,
     }))
@@ -191,7 +233,10 @@ pub fn ensure(
     let record = match &resolved.inputs {
         None => None,
         Some(inputs) => Some(match ready(home, store, &inputs.key())? {
-            Some(record) => record,
+            Some(record) => {
+                debug!(key = inputs.key(), "environment reused");
+                record
+            }
             None => make(
                 home, store, order, resolved, inputs, attending, console, &mut notes,
             )?,
@@ -241,10 +286,12 @@ fn make(
         manage::remove_directory(&home.environments(), &name)?;
     }
     let partial = home.environments().join(format!("{key}.partial"));
+    let began = Instant::now();
     let built = build::build(home, order, resolved, inputs, &partial, attending, console);
     let built = match built {
         Ok(built) => built,
         Err(error) => {
+            warn!(key, ms = ms_since(began), "environment not made");
             build::keep_output(home, &key)?;
             return Err(error);
         }
@@ -257,6 +304,7 @@ fn make(
         let scope = &resolved.cache_scope;
         notes.extend(caches::promote(home, *kind, scope, layer)?);
     }
+    info!(key, ms = ms_since(began), "environment made");
     Ok(record)
 }
 
@@ -273,10 +321,7 @@ fn facts(resolved: &Resolved, record: Option<&EnvironmentRecord>) -> Environment
         (name.clone(), version)
     };
     EnvironmentFacts {
-        image: resolved
-            .ground
-            .as_ref()
-            .map(|ground| ground.image.digest.clone()),
+        image: resolved.image(),
         setup_key: resolved.key(),
         caches: Vec::new(),
         tools: tools.into_iter().flatten().map(version).collect(),

@@ -7,6 +7,7 @@ use ringfence_jail::launch::LaunchError;
 use ringfence_jail::plan::PlanError;
 use ringfence_model::limits::Limit;
 
+use crate::agents::AgentError;
 use crate::apply::ApplyError;
 use crate::audit::AuditError;
 use crate::base::BaseError;
@@ -19,6 +20,7 @@ use crate::compare::CompareError;
 use crate::config::ConfigError;
 use crate::durable::DurableError;
 use crate::environment::EnvironmentError;
+use crate::eval::EvalError;
 use crate::files::FilesError;
 use crate::gate::GateError;
 use crate::git::GitError;
@@ -121,7 +123,11 @@ pub enum Error {
     #[error(transparent)]
     Verdict(#[from] VerdictError),
     #[error(transparent)]
+    Agent(#[from] AgentError),
+    #[error(transparent)]
     Campaign(#[from] CampaignError),
+    #[error(transparent)]
+    Eval(#[from] EvalError),
     #[error(transparent)]
     PullRequest(#[from] PullRequestError),
     #[error(transparent)]
@@ -323,6 +329,7 @@ impl Error {
             Self::Gate(GateError::Secret(_)) | Self::Network(_) => ErrorKind::Invalid,
             Self::Gate(_) => ErrorKind::Unavailable,
             Self::Environment(error) => error.kind(),
+            Self::Sandbox(SandboxError::Backend(error)) => error.kind(),
             Self::RuntimeLost { .. }
             | Self::OtherExecution { .. }
             | Self::WorkspaceBroken { .. }
@@ -339,7 +346,9 @@ impl Error {
             Self::Init(error) => error.kind(),
             Self::Blame(error) => error.kind(),
             Self::Verdict(error) => error.kind(),
+            Self::Agent(error) => error.kind(),
             Self::Campaign(error) => error.kind(),
+            Self::Eval(error) => error.kind(),
             Self::PullRequest(error) => error.kind(),
             Self::Apply(error) => error.kind(),
             Self::Policy(error) => error.kind(),
@@ -380,6 +389,12 @@ impl Error {
     /// What to do next, in one sentence.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Store(StoreError::NoCampaign { .. }) => "`ringfence campaign list` lists them",
+            Self::Store(StoreError::CampaignTaken { name }) => {
+                return Some(format!(
+                    "go on with it: ringfence campaign resume {name}, with `--plan FILE` if the plan was edited; or give another name: --name"
+                ));
+            }
             Self::Store(StoreError::NoSandbox { .. }) => "`ringfence status` lists the sandboxes",
             Self::Store(StoreError::NoCheckpoint { .. }) => {
                 "`ringfence sandbox checkpoints` lists them"
@@ -387,10 +402,13 @@ impl Error {
             Self::KeeperFailed { hint, .. } => return hint.clone(),
             Self::Later(error) => error.hint(),
             Self::Environment(error) => return error.hint(),
+            Self::Sandbox(SandboxError::Backend(error)) => return error.hint(),
             Self::Files(error) => return error.hint().map(str::to_owned),
             Self::Blame(error) => return error.hint(),
             Self::Verdict(error) => return error.hint(),
-            Self::Campaign(error) => return error.hint().map(str::to_owned),
+            Self::Agent(error) => return error.hint(),
+            Self::Campaign(error) => return error.hint(),
+            Self::Eval(error) => return error.hint().map(str::to_owned),
             Self::PullRequest(error) => return error.hint(),
             Self::Apply(error) => return error.hint(),
             Self::Policy(error) => return error.hint().map(str::to_owned),
@@ -503,11 +521,14 @@ fn store_kind(error: &StoreError) -> ErrorKind {
         StoreError::NotFound { .. }
         | StoreError::NoRuns
         | StoreError::NoSandbox { .. }
+        | StoreError::NoCampaign { .. }
         | StoreError::NoCheckpoint { .. } => ErrorKind::NotFound,
         StoreError::Ambiguous { .. }
         | StoreError::AmbiguousSandbox { .. }
         | StoreError::CheckName { .. } => ErrorKind::Invalid,
         StoreError::NameTaken { .. }
+        | StoreError::CampaignTaken { .. }
+        | StoreError::NoTask { .. }
         | StoreError::NotRunning { .. }
         | StoreError::SourceInUse { .. } => ErrorKind::Conflict,
         _ => ErrorKind::Unavailable,

@@ -96,6 +96,15 @@ pub const POINTS: &[&str] = &[
     "apply:swapped",
     "apply:done",
     "apply:cleared",
+    "merge:objects",
+    "merge:synced",
+    "merge:named",
+    "campaign:locked",
+    "campaign:settled",
+    "campaign:begun",
+    "campaign:ran",
+    "campaign:decided",
+    "campaign:told",
 ];
 
 /// Dies here if this point is the one.

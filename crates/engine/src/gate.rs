@@ -24,6 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::clock::ms_since;
 use crate::guard::Guard;
 use crate::home::Home;
 use crate::presets::{self, PresetError};
@@ -99,6 +100,7 @@ impl Gate {
         if policy.network.is_offline() {
             return Ok(None);
         }
+        let began = Instant::now();
         let secrets = secrets::load(&policy.secrets)?;
         let guard = Guard::of(&secrets);
         let (bound, values): (Vec<_>, Vec<_>) = secrets.into_iter().unzip();
@@ -115,6 +117,13 @@ impl Gate {
         let variable = |(name, value): &(&str, String)| ((*name).into(), value.as_str().into());
         gate.env.extend(clients.env.iter().map(variable));
         handover.spec.staged = clients.staged;
+        // Counts only: neither names nor values of secrets are for a log.
+        tracing::debug!(
+            pid = gate.child.id(),
+            secrets = values.len(),
+            ms = ms_since(began),
+            "gate opened"
+        );
         Ok(Some((gate, handover)))
     }
 
@@ -251,11 +260,20 @@ impl Gate {
 
     /// Has it say what it has not said yet, and ends it. What it could not say is told as well.
     pub fn end(mut self) -> Vec<Event> {
+        let began = Instant::now();
         let mut events = Vec::new();
         if let Err(error) = self.last_words(&mut events) {
+            tracing::warn!(%error, "gate did not say all");
             let detail = format!("at the end, not all was said: {error}");
             events.push(Event::GateLost { detail });
         }
+        let pid = self.child.id();
+        tracing::debug!(
+            pid,
+            unsaid = events.len(),
+            ms = ms_since(began),
+            "gate ended"
+        );
         events
     }
 

@@ -54,7 +54,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::durable::{self, DurableError, Existing};
-use crate::ids::{BaseId, LayerId, MirrorId, RunId, SandboxId};
+use crate::ids::{BaseId, CampaignId, LayerId, MirrorId, RunId, SandboxId};
 
 /// The layout that this program knows.
 const VERSION: u32 = 1;
@@ -64,7 +64,7 @@ const MAX_VERSION_BYTES: usize = 32;
 /// How the name of a bundle ends that is not whole.
 pub(crate) const PARTIAL: &str = ".partial";
 
-const DIRECTORIES: [&str; 14] = [
+const DIRECTORIES: [&str; 16] = [
     "bundles",
     "keys",
     "workspaces",
@@ -79,6 +79,8 @@ const DIRECTORIES: [&str; 14] = [
     "environments",
     "caches",
     "applying",
+    "campaigns",
+    "attached",
 ];
 
 /// An opened home: checked, complete, ours.
@@ -208,6 +210,11 @@ impl Home {
         self.bundles().join(format!("{run}{PARTIAL}"))
     }
 
+    /// What sandboxes are attached to that engines of others hold.
+    pub fn attached(&self) -> PathBuf {
+        self.root.join("attached")
+    }
+
     pub fn keys(&self) -> PathBuf {
         self.root.join("keys")
     }
@@ -265,6 +272,11 @@ impl Home {
     /// What is being applied to folders.
     pub fn applying(&self) -> PathBuf {
         self.root.join("applying")
+    }
+
+    /// Held by whoever drives a campaign.
+    pub fn campaign_lock(&self, campaign: CampaignId) -> PathBuf {
+        self.root.join("campaigns").join(format!("{campaign}.lock"))
     }
 
     pub fn mirrors(&self) -> PathBuf {

@@ -160,6 +160,11 @@ id!(
     MirrorId,
     "mirror"
 );
+id!(
+    /// The id of one campaign; its name may be given again when it is gone.
+    CampaignId,
+    "campaign"
+);
 
 #[cfg(test)]
 mod tests {

@@ -34,7 +34,7 @@ mod pull;
 mod registry;
 mod remove;
 mod shelf;
-mod tar;
+pub(crate) mod tar;
 #[cfg(test)]
 mod tests;
 mod unpack;

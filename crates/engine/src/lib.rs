@@ -2,11 +2,13 @@
 //!
 //! Start reading at [`run`], the driver.
 
+pub mod agents;
 pub mod apply;
 pub mod archive;
 pub mod attend;
 pub mod attribution;
 pub mod audit;
+pub mod backend;
 pub mod base;
 pub mod blame;
 mod bundle;
@@ -23,6 +25,7 @@ pub mod doctor;
 pub mod durable;
 pub mod environment;
 pub mod error;
+pub mod eval;
 pub mod evidence;
 pub mod fail;
 pub mod files;

@@ -12,9 +12,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::home::Home;
@@ -156,11 +156,49 @@ pub struct FileLock {
     file: OwnedFd,
 }
 
+/// Whether time is on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    ToNow,
+    NotYet,
+}
+
 impl FileLock {
     /// A copy for a child process that must not outlive the lock: held until both are closed. The
     /// file is empty, so that it reads like `/dev/null`.
     pub fn share(&self) -> io::Result<OwnedFd> {
         self.file.try_clone()
+    }
+
+    /// Says that its holder is alive, and whether the time up to now is on record elsewhere.
+    ///
+    /// The file is never read: when that was is when it was last accessed, and that it lives is when it was
+    /// last modified. Nothing is waited for, and a disk that is full does no harm.
+    pub fn beat(&self, counted: Counted) {
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: rustix::fs::UTIME_NOW,
+        };
+        let last_access = match counted {
+            Counted::ToNow => now,
+            Counted::NotYet => Timespec {
+                tv_sec: 0,
+                tv_nsec: rustix::fs::UTIME_OMIT,
+            },
+        };
+        let times = rustix::fs::Timestamps {
+            last_access,
+            last_modification: now,
+        };
+        let _ = rustix::fs::futimens(&self.file, &times);
+    }
+
+    /// How long its last holder was seen alive after what is on record.
+    pub fn uncounted(path: &Path) -> Duration {
+        let seen = std::fs::metadata(path)
+            .and_then(|metadata| Ok((metadata.accessed()?, metadata.modified()?)));
+        let (counted, alive) = seen.unwrap_or((UNIX_EPOCH, UNIX_EPOCH));
+        alive.duration_since(counted).unwrap_or_default()
     }
 
     /// Takes the lock, and makes its file where there is none. `on_wait` is called once if

@@ -22,10 +22,11 @@ mod process;
 pub(crate) mod stall;
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
-use crate::clock::now_us;
+use crate::clock::{ms_since, now_us};
 use crate::fail;
 use crate::git;
 use crate::home::Home;
@@ -167,7 +168,10 @@ pub fn ensure(
         store.insert_mirror(id, &text)?;
         fail::point("mirror:recorded");
         progress.say(&format!("cloning {text}"));
-        held.clone(home, progress).inspect_err(|_| {
+        let began = Instant::now();
+        let cloned = held.clone(home, progress);
+        traced("cloned", &mirror, &cloned, began);
+        cloned.inspect_err(|_| {
             // An address at which nothing was found leaves nothing.
             if !mirror.path.join("HEAD").exists() {
                 let _ = store.remove_mirror(id);
@@ -180,7 +184,10 @@ pub fn ensure(
         let fetched_us = store.mirror(id)?.and_then(|record| record.fetched_us);
         if fetched_us.is_none_or(|fetched_us| fetched_us < asked_us) {
             progress.say(&format!("fetching {text}"));
-            match held.update(home, &revision, progress) {
+            let began = Instant::now();
+            let updated = held.update(home, &revision, progress);
+            traced("fetched", &mirror, &updated, began);
+            match updated {
                 Ok(()) => finish(store, &mirror)?,
                 Err(
                     error @ (MirrorError::Fetch { .. }
@@ -201,6 +208,18 @@ pub fn ensure(
     }
     store.touch_mirror(id)?;
     resolve(mirror, &revision, typed, notes)
+}
+
+/// For operators. A source holds no secret.
+fn traced(what: &'static str, mirror: &Mirror, made: &Result<(), MirrorError>, began: Instant) {
+    tracing::info!(
+        what,
+        mirror = %mirror.id,
+        source = ?mirror.source.text(),
+        ok = made.is_ok(),
+        ms = ms_since(began),
+        "mirror"
+    );
 }
 
 /// Removes the directory of a mirror that the store does not know and nobody makes.

@@ -17,8 +17,10 @@ mod agree;
 mod content;
 mod error;
 mod found;
+mod laid;
 mod layer;
 mod paths;
+mod plain;
 mod read;
 mod shown;
 
@@ -30,11 +32,14 @@ use ringfence_model::changes::{Change, ChangeKind, ObjectHash, Side};
 
 pub use error::PatchError;
 pub use layer::{Layered, layer};
+pub(crate) use layer::{laid, layer_files};
 pub use shown::{Fate, Shown, ShownHunk};
 
 pub(crate) use content::is_content;
 pub(crate) use found::{Found, find, find_in};
+pub(crate) use laid::{Laid, LaidFile};
 pub(crate) use paths::{above, why_refused as why_path_refused};
+pub(crate) use plain::{plain, plain_files};
 
 use read::{Body, FilePatch, Kind, Sign};
 

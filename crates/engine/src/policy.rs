@@ -57,6 +57,11 @@ pub struct Settled {
     pub refused: Vec<Refused>,
 }
 
+/// A small file of the user's own, up to the bound of a policy and a byte; `None` where there is none.
+pub(crate) fn read_own(path: &Path) -> Result<Option<Vec<u8>>, PolicyError> {
+    load::read(path, load::Links::Follow)
+}
+
 /// The host's own policy: of a file or a name, else of the home's file, else none at all. Presets
 /// look nowhere below `folder`.
 pub fn of_host(

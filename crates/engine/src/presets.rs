@@ -91,6 +91,21 @@ pub const ALL: &[Known] = &[
         fill: agents::git_https,
     },
     Known {
+        name: "anthropic-api",
+        about: "models of Anthropic, by a key",
+        fill: agents::anthropic_api,
+    },
+    Known {
+        name: "openai-api",
+        about: "models of OpenAI, by a key",
+        fill: agents::openai_api,
+    },
+    Known {
+        name: "gemini-api",
+        about: "models of Google, by a key",
+        fill: agents::gemini_api,
+    },
+    Known {
         name: "claude-code",
         about: "the agent Claude Code",
         fill: agents::claude_code,

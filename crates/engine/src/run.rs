@@ -4,6 +4,8 @@
 //! base ─▶ start ─▶ prove ─▶ agent ─▶ stop ─▶ seal ─▶ validate ─▶ pack ─▶ hold
 //! ```
 //!
+//! In a loop the agent's step has iterations ([docs/loop.md]); all other steps are the same.
+//!
 //! Each step is recorded before it is done and after. A driver that is killed leaves a row that
 //! says `running` and a lock that nobody holds: the next command calls that run `lost`, and its
 //! layer is still there.
@@ -13,12 +15,15 @@ mod observed;
 mod request;
 mod result;
 mod review;
+mod rounds;
+mod steps;
 mod summary;
 
 use std::fs;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
+use ringfence_jail::cgroup::CgroupEvents;
 use ringfence_jail::plan::{Runs, Spec};
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{Backend, PATCH};
@@ -27,13 +32,15 @@ use ringfence_model::journal::{Event, measured};
 use ringfence_model::limits::{Grade, Limits};
 use ringfence_model::observed::Observed;
 use ringfence_model::outcome::{Outcome, RunStatus};
-use ringfence_model::wire::{Exec, Leftovers, OutputMode, Stdin};
+use ringfence_model::rounds::ended_well;
 use serde_json::json;
 
-use crate::attend::{Attended, Console, Inputs, Records, Witness, attend};
+use crate::agents;
+use crate::attend::{Attended, Console, Inputs, Witness};
+use crate::backend::Start;
 use crate::bundle::{Facts, Packing};
 use crate::changes;
-use crate::checks::{self, Fresh, Subject};
+use crate::checks::{self, Fresh, Round, Subject};
 use crate::clock::now_us;
 use crate::commits;
 use crate::environment::{self, Resolved, Standing};
@@ -49,19 +56,20 @@ use crate::keys;
 use crate::lock::RunLock;
 use crate::output::Spool;
 use crate::sandbox::Sandbox;
-use crate::store::{ATTEMPT, Driver, FinishedRun, NewRun, Store};
+use crate::store::{ATTEMPT, CAMPAIGN, Driver, FinishedRun, NewRun, Store};
 use crate::verdicts;
 use crate::watch::DiskWatch;
 use crate::workspace::{Folder, Workspace, open_folder};
 
 pub use observed::{Denied, Observations, TestResult, TestSeen, Times};
-pub use request::{Attempt, RunRequest};
+pub use request::{Attempt, OfCampaign, RunRequest};
 pub(crate) use request::{PATH, check_limits, check_variables, environment};
 pub(crate) use result::{JOURNAL_HEAD, ending};
-pub use result::{OutputResult, RunResult, Seconds, why};
+pub use result::{OutputResult, ROUNDS, RunResult, Seconds, why};
+use rounds::Parts;
+pub(crate) use rounds::{ITERATIONS, iteration_ended};
+use steps::Steps;
 
-/// What holds the sandboxes of runs.
-pub(crate) const BACKEND: &str = "native";
 /// The host name inside.
 pub(crate) const HOSTNAME: &str = "ringfence";
 
@@ -78,6 +86,8 @@ pub fn run(
     let key = keys::own(home)?;
     let id = RunId::random()?;
     let folder = open_folder(home, &request.folder)?;
+    let span = Steps::span(id, request, folder.path());
+    let _inside = span.enter();
     let order = request.order(&folder)?;
     let resolved = environment::resolve(home, store, &order, console)?;
     let lock = RunLock::create(home, id)?;
@@ -87,7 +97,7 @@ pub fn run(
         id,
         armed: true,
     };
-    let steps = Steps { store, id };
+    let steps = Steps::of(store, id);
 
     store.insert_run(&lock, &new_run(request, &folder, resolved.as_ref()))?;
     let standing = match &resolved {
@@ -95,7 +105,7 @@ pub fn run(
         None => Standing::default(),
     };
     steps.begin("base", console)?;
-    let mut workspace = Workspace::create(home, id, folder, &request.view, &request.policy.files)?;
+    let mut workspace = Workspace::create(home, id, folder, &request.view, &request.files())?;
     workspace.stand_on(standing.workspace());
     let packing = Packing::begin(home, id)?;
     make_directory(&home.log(id))?;
@@ -115,17 +125,18 @@ pub fn run(
         overlays: standing.overlays(&place, workspace.identity())?,
         ..spec(&workspace, &standing, &request.limits, handover.as_ref())
     };
-    let mut sandbox = Sandbox::start(
-        id.as_str(),
-        &spec,
-        &request.limits,
-        handover.as_ref().map(|handover| handover.socket.as_fd()),
-    )?;
+    let start = Start {
+        name: id.as_str(),
+        spec: &spec,
+        limits: &request.limits,
+        gate: handover.as_ref().map(|handover| handover.socket.as_fd()),
+    };
+    let mut sandbox = Sandbox::start(&*request.backend, &start)?;
     drop(handover);
     require_hard(request, &sandbox)?;
     gate.as_mut().map(Gate::ready).transpose()?;
     journal.append(Event::Enforced {
-        backend: BACKEND.to_owned(),
+        backend: sandbox.backend().to_owned(),
         identity: workspace.identity().as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
         files: sandbox.files().clone(),
@@ -134,8 +145,9 @@ pub fn run(
 
     steps.begin("prove", console)?;
     let probes = sandbox.prove(&home.canary())?;
-    let probed = probes.len();
+    let probed = probes.iter().filter(|probe| !probe.is_left_out()).count();
     journal.append(Event::Proof { probes })?;
+    agents::stage(sandbox.client(), request.agent.as_ref())?;
 
     steps.begin("agent", console)?;
     journal.append(Event::Command {
@@ -154,26 +166,29 @@ pub fn run(
     checks::warm(request);
     let given = gate.as_ref().map(Gate::environment).unwrap_or_default();
     let env = request.environment(&standing.env, given);
-    let exec = exec(request, env.clone(), &workspace, inputs);
     let mut recorder = Recorder {
         journal: &mut journal,
         evidence: Evidence::default(),
         guard: &guard,
     };
-    let records = Records {
+    let parts = Parts {
+        home,
+        id,
+        request,
+        workspace: &workspace,
+        standing: &standing,
+        env: &env,
+        inputs,
+        sandbox: &mut sandbox,
+        gate: &mut gate,
+        recorder: &mut recorder,
         spool: &mut spool,
         disk: &mut disk,
-        witness: &mut recorder,
-        gate: &mut gate,
-    };
-    let mut attended = attend(
-        &mut sandbox,
-        exec,
-        &request.limits,
-        records,
-        inputs,
         console,
-    )?;
+        refused: CgroupEvents::default(),
+    };
+    let mut worked = parts.work()?;
+    let attended = &mut worked.attended;
     drop(reserve);
     // A full disk was told of already.
     let _ = spool.end();
@@ -192,19 +207,29 @@ pub fn run(
             detail: detail.clone(),
         })?;
     }
-    journal.append(exit_event(&attended))?;
+    journal.append(exit_event(attended))?;
 
     // From here on an interrupt ends this process; the layer stays, and the run is `lost`. Where
     // there are checks, it first ends those.
     let checking = !request.policy.review.checks.is_empty();
-    if let Some(signals) = inputs.signals.filter(|_| !checking) {
-        signals.release();
+    let release = || {
+        if let Some(signals) = inputs.signals.filter(|_| !checking) {
+            signals.release();
+        }
+    };
+    // What is on another machine has to be brought before.
+    let is_elsewhere = sandbox.is_elsewhere();
+    if !is_elsewhere {
+        release();
     }
 
     steps.begin("stop", console)?;
     let backend = backend(&workspace, &sandbox, probed);
     sandbox.end().map_err(Error::Wait)?;
     drop(sandbox);
+    if is_elsewhere {
+        release();
+    }
 
     steps.begin("seal", console)?;
     let (sources, mut set) = workspace.changes()?;
@@ -230,16 +255,21 @@ pub fn run(
         prefix: &sources.prefix,
         logs: &home.log(id).join(checks::LOGS),
         fresh: Fresh::Kept,
-        stopped: attended.outcome == Outcome::Cancelled,
+        stopped: worked.attended.outcome == Outcome::Cancelled,
+        round: Round::Last,
     };
-    let checks = checks::validate(subject, &mut journal, inputs, console)?;
+    let checks = match worked.checked(&patch.sha256, subject.logs, &mut journal)? {
+        Some(checks) => checks,
+        None => checks::validate(subject, &mut journal, inputs, console)?,
+    };
     fail::point("run:validated");
     if let Some(signals) = inputs.signals.filter(|_| checking) {
         signals.release();
     }
 
     steps.begin("pack", console)?;
-    let status = status(&attended, &set);
+    let attended = &worked.attended;
+    let status = status(attended, &set);
     let left = review::Left {
         workspace: &workspace,
         sources: &sources,
@@ -250,9 +280,10 @@ pub fn run(
         claimed: &claimed,
         attribution: &attribution,
         checks: &checks,
-        succeeded: attended.outcome == Outcome::Exited && attended.code == Some(0),
+        succeeded: ended_well(attended.outcome, attended.code),
     };
     let review = review::review(home, store, &left)?;
+    let looped = worked.looped(&set, &patch, &checks, &mut journal)?;
     journal.append(Event::End { status })?;
     journal.flush()?;
     fail::point("run:ended");
@@ -284,7 +315,7 @@ pub fn run(
         peak_bytes: attended.peak_bytes,
         stdout: OutputResult::of(&spool, crate::client::Stream::Stdout, home.stdout_log(id)),
         stderr: OutputResult::of(&spool, crate::client::Stream::Stderr, home.stderr_log(id)),
-        leftovers: attended.leftovers,
+        leftovers: attended.leftovers.clone(),
         limits: backend.limits.clone(),
         limit_hits: attended.hits.clone(),
         wall: backend.wall,
@@ -296,9 +327,11 @@ pub fn run(
         claimed: claimed.unwrap_or_default(),
         observed: Observations::of(&evidence, &attended.hits),
         checks,
+        rounds: looped,
         flags: review.flags,
         environment: standing.facts.clone(),
         commits,
+        usage: agents::usage(request.agent.as_ref(), &home.stdout_log(id)),
     };
     let facts = Facts {
         policy: request.policy(&workspace.spec().inside),
@@ -319,6 +352,7 @@ pub fn run(
     undo.disarm();
     drop(lock);
     discard_layer(home, id);
+    steps.end(&result);
     Ok(result)
 }
 
@@ -366,6 +400,7 @@ fn new_run(request: &RunRequest, folder: &Folder, resolved: Option<&Resolved>) -
                 ("view".to_owned(), json!(request.view)),
                 ("files".to_owned(), json!(request.policy.files)),
                 (ATTEMPT.to_owned(), json!(request.attempt)),
+                (CAMPAIGN.to_owned(), json!(request.campaign)),
             ]
             .into_iter()
             .chain(stands_on),
@@ -398,35 +433,13 @@ pub(crate) fn spec(
 /// Who holds the sandbox, and to what.
 fn backend(workspace: &Workspace, sandbox: &Sandbox, probes: usize) -> Backend {
     Backend {
-        name: BACKEND.to_owned(),
+        name: sandbox.backend().to_owned(),
         identity: workspace.identity().as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
         wall: sandbox.wall(),
         probes: probes as u64,
         observation: sandbox.observation(),
         files: sandbox.files().clone(),
-    }
-}
-
-fn exec(
-    request: &RunRequest,
-    env: Vec<(ByteText, ByteText)>,
-    workspace: &Workspace,
-    inputs: &Inputs<'_>,
-) -> Exec {
-    Exec {
-        argv: request.argv.clone(),
-        env,
-        cwd: ByteText::from(path_bytes(&workspace.spec().inside)),
-        stdin: if inputs.stdin.is_some() {
-            Stdin::Frames
-        } else {
-            Stdin::Empty
-        },
-        terminal: request.terminal,
-        timeout_ms: request.limits.time_seconds.map(|seconds| seconds * 1000),
-        output: OutputMode::Attached,
-        leftovers: Leftovers::Keep,
     }
 }
 
@@ -446,7 +459,7 @@ pub(crate) fn exit_event(attended: &Attended) -> Event {
 fn status(attended: &Attended, set: &ChangeSet) -> RunStatus {
     if set.moved().next().is_some() {
         RunStatus::BaseMoved
-    } else if attended.outcome == Outcome::Exited && attended.code == Some(0) {
+    } else if ended_well(attended.outcome, attended.code) {
         RunStatus::Done
     } else {
         RunStatus::Failed
@@ -536,29 +549,6 @@ fn path_bytes(path: &std::path::Path) -> &[u8] {
 pub(crate) fn discard_layer(home: &Home, id: RunId) {
     if let Ok(parent) = fs::File::open(home.workspaces()) {
         let _ = changes::remove_tree(std::os::fd::AsFd::as_fd(&parent), id.as_str().as_bytes());
-    }
-}
-
-/// Records the steps of a run.
-struct Steps<'a> {
-    store: &'a Store,
-    id: RunId,
-}
-
-/// The steps that have an effect beyond this process, in order. To prove and to stop are parts of
-/// what stands before and after them, and to validate is part of sealing.
-const STEPS: [&str; 6] = ["base", "start", "agent", "seal", "pack", "hold"];
-
-impl Steps<'_> {
-    /// The step before is done, this one begins.
-    fn begin(&self, step: &'static str, console: &mut dyn Console) -> Result<(), Error> {
-        console.step(step);
-        let at = STEPS.iter().position(|name| *name == step);
-        match at {
-            None => Ok(()),
-            Some(0) => Ok(self.store.step_intent(self.id, step)?),
-            Some(at) => Ok(self.store.step_next(self.id, STEPS[at - 1], step)?),
-        }
     }
 }
 

@@ -1,24 +1,28 @@
-//! A running sandbox of the native backend: started, locked down, proven, and talked to.
+//! A running sandbox of any backend: started, locked down, proven, and talked to.
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ringfence_jail::cgroup::{Cgroup, CgroupEvents, CgroupLimits};
-use ringfence_jail::launch::{LaunchError, Launched, launch};
+use ringfence_jail::cgroup::CgroupEvents;
+use ringfence_jail::launch::LaunchError;
 use ringfence_jail::plan::{Access, Area, Root, Runs, Spec};
 use ringfence_model::ByteText;
 use ringfence_model::journal::{FilesHeld, ProbeResult};
 use ringfence_model::limits::{Grade, Graded, Limit, Limits};
-use ringfence_model::wire::{Hello, MemoryWatch, Observation, Prove, Reply, Request, Setup, Wall};
+use ringfence_model::wire::{
+    DiskWatch, Hello, Ids, MemoryWatch, Observation, Prove, Reply, Request, Setup, Wall,
+};
 
 use crate::attend::Channel;
+use crate::backend::{self, Backend, BackendError, Files, Holds, Processes, Start, Started};
 use crate::client::{Client, ClientError};
+use crate::clock::ms_since;
 use crate::files::held;
-use crate::guest;
+use crate::home::Home;
 
 /// BOUND: how long output may be idle after the leader's exit before an exec ends. Long enough for
 /// a pipe to be drained, short enough not to be felt.
@@ -31,6 +35,8 @@ pub enum SandboxError {
     SealGuest(#[source] io::Error),
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    #[error(transparent)]
+    Backend(#[from] BackendError),
     #[error("the sandbox's pid 1 did not come up")]
     Greet(#[source] ClientError),
     #[error("cannot make the canary `{path}`")]
@@ -46,94 +52,103 @@ pub enum SandboxError {
 /// A sandbox. Dropping it ends everything inside.
 #[derive(Debug)]
 pub struct Sandbox {
-    launched: Launched,
+    started: Box<dyn Started>,
     client: Client,
-    cgroup: Option<Cgroup>,
+    backend: &'static str,
     grades: Vec<Graded>,
     wall: Wall,
     observation: Observation,
     reach: Reach,
+    /// Attempts that are known to work here.
+    shown: &'static [&'static str],
     files: FilesHeld,
+    is_elsewhere: bool,
 }
 
 impl Sandbox {
-    /// Starts one and waits until it has locked itself down. What happens in it is observed.
-    /// `gate`: where a gate asks the guest for sockets.
-    pub fn start(
-        name: &str,
-        spec: &Spec,
-        limits: &Limits,
-        gate: Option<BorrowedFd<'_>>,
-    ) -> Result<Self, SandboxError> {
-        Self::start_observed(name, spec, limits, gate, Observation::Verified)
+    /// Starts one and waits until it has locked itself down. What happens in it is observed, as far as
+    /// the backend can.
+    pub fn start(backend: &dyn Backend, start: &Start<'_>) -> Result<Self, SandboxError> {
+        Self::start_observed(backend, start, backend.observation())
     }
 
     /// As [`Self::start`], for measurements also without observation.
     pub fn start_observed(
-        name: &str,
-        spec: &Spec,
-        limits: &Limits,
-        gate: Option<BorrowedFd<'_>>,
+        backend: &dyn Backend,
+        start: &Start<'_>,
         observation: Observation,
     ) -> Result<Self, SandboxError> {
-        let sealed = guest::sealed().map_err(SandboxError::SealGuest)?;
-        let cgroup = Cgroup::create(
-            &cgroup_name(name),
-            &CgroupLimits {
-                memory_bytes: limits.memory_bytes,
-                // The guest and the warden count as well, so that this bound is met first and its
-                // refusals are counted.
-                processes: Some(limits.processes),
-            },
-        );
-        let launched = launch(spec, sealed, cgroup.as_ref(), gate)?;
-        let socket = launched
+        let began = Instant::now();
+        let mut started = backend.start(start)?;
+        let socket = started
             .control()
-            .try_clone()
+            .ok_or_else(|| io::ErrorKind::NotConnected.into())
+            .and_then(UnixStream::try_clone)
             .map_err(|e| SandboxError::Greet(ClientError::Talk(e)))?;
         let mut client = Client::new(socket);
-        let memory_held = cgroup.as_ref().is_some_and(Cgroup::holds_memory);
+        let Start { spec, limits, .. } = start;
+        let holds = started.holds();
         let inside = spec.workspace.inside.to_string_lossy().into_owned();
         let reach = Reach::of(spec);
+        let (agent_uid, agent_gid) = started.agent();
         let hello = Hello {
-            agent_uid: spec.runs.id(),
-            agent_gid: spec.runs.id(),
+            agent_uid,
+            agent_gid,
             workspace: inside,
             observation,
-            gate: gate.is_some(),
+            gate: start.gate.is_some(),
             writable: reach.writable.clone(),
             writes_host: spec.mounts.iter().any(|m| m.access == Access::Write),
             drain_idle_ms: DRAIN_IDLE.as_millis() as u64,
             open_files: limits.open_files,
             processes: limits.processes,
+            ids: match holds.processes {
+                Processes::Namespace | Processes::NamespaceAndCgroup => Ids::Own,
+                Processes::Cgroup => Ids::Shared,
+            },
             file_bytes: limits.file_bytes,
             memory: limits
                 .memory_bytes
-                .filter(|_| !memory_held)
+                .filter(|_| holds.memory.is_none())
                 .map(|limit_bytes| MemoryWatch { limit_bytes }),
             cpu_seconds: limits.cpu_seconds,
+            disk: (holds.files == Files::Elsewhere).then_some(DiskWatch {
+                bytes: limits.disk_bytes,
+                inodes: limits.disk_inodes,
+            }),
             setup: (spec.runs == Runs::Setup).then(|| Setup {
                 capabilities: spec.runs.capabilities(),
                 writes_root: writes_root(spec),
             }),
         };
-        let wall = match client
-            .call(&Request::Hello(hello))
-            .map_err(SandboxError::Greet)?
-        {
+        let greeted = client.call(&Request::Hello(hello));
+        let wall = match greeted.map_err(|error| match started.why_ended() {
+            Some(why) => SandboxError::Backend(why),
+            None => SandboxError::Greet(error),
+        })? {
             Reply::Ready { wall } => wall,
             _ => return Err(SandboxError::Greet(ClientError::OtherAnswer)),
         };
-        let grades = grades(limits, cgroup.as_ref());
+        let shown = backend.shown();
+        let (name, backend) = (start.name, backend.name());
+        tracing::debug!(
+            name,
+            backend,
+            ?wall,
+            ms = ms_since(began),
+            "sandbox started"
+        );
         Ok(Self {
-            launched,
+            started,
             client,
-            cgroup,
-            grades,
+            backend,
+            grades: grades(limits, holds),
             wall,
             observation,
             reach,
+            shown,
             files: held(&spec.workspace.areas, &spec.mounts),
+            is_elsewhere: holds.files == Files::Elsewhere,
         })
     }
 
@@ -151,6 +166,7 @@ impl Sandbox {
 
     /// As `prove`, with a canary that is there already.
     pub fn prove_unread(&mut self, canary: &Path) -> Result<Vec<ProbeResult>, SandboxError> {
+        let began = Instant::now();
         // A host without loopback has no port that could be reached.
         let listener = TcpListener::bind(("127.0.0.1", 0)).ok();
         let host_port = listener
@@ -163,6 +179,7 @@ impl Sandbox {
             unwritable: self.reach.never.iter().map(|&path| path.into()).collect(),
             held: self.reach.held.clone(),
             writable: self.reach.tried.clone(),
+            shown: self.shown.iter().map(|&probe| probe.into()).collect(),
         };
         let probes = match self
             .client
@@ -174,12 +191,15 @@ impl Sandbox {
         };
         let failed: Vec<String> = probes
             .iter()
-            .filter(|p| !p.held)
+            .filter(|p| !p.held && !p.is_left_out())
             .map(|p| format!("{} ({})", p.probe, p.detail))
             .collect();
+        let (count, ms) = (probes.len(), ms_since(began));
         if failed.is_empty() && !probes.is_empty() {
+            tracing::debug!(probes = count, ms, "sandbox proven");
             Ok(probes)
         } else {
+            tracing::warn!(probes = count, ?failed, ms, "sandbox does not hold");
             Err(SandboxError::NotProven { failed })
         }
     }
@@ -208,14 +228,32 @@ impl Sandbox {
         &mut self.client
     }
 
-    /// The host's number of pid 1.
-    pub fn pid(&self) -> i32 {
-        self.launched.pid()
+    /// What holds it.
+    pub fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    /// The host's number of pid 1, where it has one.
+    pub fn pid(&self) -> Option<i32> {
+        self.started.pid()
+    }
+
+    /// Whether what is written is on another machine until it is brought.
+    pub fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
+    /// Brings what was written until now into the layer. Nothing may run inside meanwhile.
+    pub fn bring(&mut self) -> Result<(), SandboxError> {
+        Ok(self.started.bring()?)
     }
 
     /// Ends everything inside.
     pub fn end(&mut self) -> io::Result<()> {
-        self.launched.end()
+        let began = Instant::now();
+        let ended = self.started.end();
+        tracing::debug!(ok = ended.is_ok(), ms = ms_since(began), "sandbox ended");
+        ended
     }
 }
 
@@ -233,7 +271,7 @@ struct Reach {
 /// Whether `/` itself can be written.
 fn writes_root(spec: &Spec) -> bool {
     match &spec.root {
-        Root::Host => false,
+        Root::Host | Root::Foreign(_) => false,
         Root::Image(image) => image.writable.is_some(),
     }
 }
@@ -280,22 +318,25 @@ impl Reach {
             held,
             never: match &spec.root {
                 Root::Host => &["", "/usr", "/etc", "/usr/bin", "/proc/sys", "/.ringfence"],
-                // What is a directory for certain: an image may have links elsewhere.
-                Root::Image(image) if image.writable.is_none() => &[
-                    "",
-                    "/etc",
-                    "/home",
-                    "/var",
-                    "/dev",
-                    "/proc/sys",
-                    "/.ringfence",
-                ],
+                Root::Image(image) if image.writable.is_none() => IMAGE_DIRECTORIES,
+                Root::Foreign(_) => IMAGE_DIRECTORIES,
                 Root::Image(_) => &["/dev", "/proc/sys", "/.ringfence"],
             },
             tried,
         }
     }
 }
+
+/// What is a directory for certain in every image, or not there: an image may have links elsewhere.
+const IMAGE_DIRECTORIES: &[&str] = &[
+    "",
+    "/etc",
+    "/home",
+    "/var",
+    "/dev",
+    "/proc/sys",
+    "/.ringfence",
+];
 
 /// How the text of a canary begins.
 const CANARY: &str = "ringfence-canary-";
@@ -319,25 +360,27 @@ impl Channel for Sandbox {
     }
 
     fn kernel_refusals(&mut self) -> CgroupEvents {
-        self.cgroup.as_ref().map(Cgroup::events).unwrap_or_default()
+        self.started.events()
     }
-}
 
-fn cgroup_name(name: &str) -> String {
-    format!("ringfence-{name}")
+    fn held_up(&self) -> Option<String> {
+        self.started.held_up()
+    }
 }
 
 /// Removes what a sandbox leaves whose driver was killed; its processes are gone with it.
-pub fn sweep(name: &str) {
+pub fn sweep(home: &Home, name: &str) {
     let rooms = crate::checks::cgroup_names(name);
     for name in rooms.iter().map(String::as_str).chain([name]) {
-        ringfence_jail::cgroup::sweep(&cgroup_name(name));
+        backend::sweep(home, name);
     }
 }
 
+/// What is said of bounds of files that are on another machine.
+const ELSEWHERE: &str = "looked at inside every 100 ms, less often where there are many files; can overshoot by what is written in between";
+
 /// What holds each limit on this host.
-pub fn grades(limits: &Limits, cgroup: Option<&Cgroup>) -> Vec<Graded> {
-    let memory_held = cgroup.is_some_and(Cgroup::holds_memory);
+pub fn grades(limits: &Limits, holds: Holds) -> Vec<Graded> {
     let graded = |limit, grade, by: &str| Graded {
         limit,
         grade,
@@ -361,23 +404,22 @@ pub fn grades(limits: &Limits, cgroup: Option<&Cgroup>) -> Vec<Graded> {
         ),
         unless_off(
             limits.memory_bytes.is_some(),
-            if memory_held {
-                graded(Limit::Memory, Grade::Hard, "memory cgroup")
-            } else {
-                graded(
+            match holds.memory {
+                Some(by) => graded(Limit::Memory, Grade::Hard, by),
+                None => graded(
                     Limit::Memory,
                     Grade::Watched,
                     "looked at every 100 ms; can overshoot by what is allocated in between, and kernel buffers of sockets and pipes are not counted",
-                )
+                ),
             },
         ),
         graded(
             Limit::Processes,
             Grade::Hard,
-            if cgroup.is_some_and(Cgroup::holds_processes) {
-                "RLIMIT_NPROC in the user namespace, pids cgroup"
-            } else {
-                "RLIMIT_NPROC in the user namespace"
+            match holds.processes {
+                Processes::Namespace => "RLIMIT_NPROC in the user namespace",
+                Processes::NamespaceAndCgroup => "RLIMIT_NPROC in the user namespace, pids cgroup",
+                Processes::Cgroup => "pids cgroup",
             },
         ),
         unless_off(
@@ -395,15 +437,21 @@ pub fn grades(limits: &Limits, cgroup: Option<&Cgroup>) -> Vec<Graded> {
         ),
         unless_off(
             limits.disk_bytes.is_some(),
-            graded(
-                Limit::Disk,
-                Grade::Watched,
-                "looked at every 50 ms; can overshoot by what is written in between, and by 8 GiB in files that are deleted, closed and still held",
-            ),
+            match holds.files {
+                Files::Here => graded(
+                    Limit::Disk,
+                    Grade::Watched,
+                    "looked at every 50 ms; can overshoot by what is written in between, and by 8 GiB in files that are deleted, closed and still held",
+                ),
+                Files::Elsewhere => graded(Limit::Disk, Grade::Watched, ELSEWHERE),
+            },
         ),
         unless_off(
             limits.disk_inodes.is_some(),
-            graded(Limit::Inodes, Grade::Watched, "looked at every 50 ms"),
+            match holds.files {
+                Files::Here => graded(Limit::Inodes, Grade::Watched, "looked at every 50 ms"),
+                Files::Elsewhere => graded(Limit::Inodes, Grade::Watched, ELSEWHERE),
+            },
         ),
         unless_off(
             limits.output_bytes.is_some(),

@@ -24,6 +24,7 @@ pub mod gc;
 pub mod network;
 mod open;
 pub mod recover;
+pub mod relocate;
 pub mod remove;
 pub mod rollback;
 mod room;

@@ -13,7 +13,9 @@
 //! INVARIANT: a store that is damaged, foreign or newer is never written.
 
 mod calls;
+mod campaigns;
 mod environments;
+mod events;
 mod evictions;
 mod find;
 mod images;
@@ -32,7 +34,8 @@ mod verdicts;
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -43,11 +46,13 @@ use crate::home::Home;
 use crate::ids::{RunId, SandboxId};
 
 pub use calls::CallRecord;
+pub use campaigns::{CampaignRecord, NewTask, Settings, TaskRecord};
 pub use environments::EnvironmentRecord;
+pub use events::{EventFilter, EventRecord};
 pub use evictions::EvictionRecord;
 pub use images::{ImageLayerRecord, ImageRecord};
 pub use layers::{CheckpointRecord, LayerRecord};
-pub(crate) use marks::{ARCHIVED, ATTEMPT, KEPT};
+pub(crate) use marks::{ARCHIVED, ATTEMPT, CAMPAIGN, KEPT};
 pub use pull_requests::{PullRequestRecord, PullRequestState};
 pub(crate) use recover::is_known;
 pub use recover::{Orphan, OrphanKind, RecoverError, Recovered, orphans, recover};
@@ -62,8 +67,9 @@ pub use sources::{BaseKind, BaseRecord, FinishedBase, MirrorRecord, NewBase, Sou
 pub use steps::{StepRecord, StepState};
 pub use verdicts::{Decided, VerdictLine};
 
-/// BOUND: a commit takes milliseconds; who has waited this long is behind something broken.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// BOUND: a commit takes milliseconds, and a thousand runs of one campaign may end at once; who has
+/// waited this long is behind something broken.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An open store. Cheap to open; one for each thread.
 #[derive(Debug)]
@@ -259,6 +265,19 @@ pub enum StoreError {
     NoCheckpoint { sandbox: String, name: String },
     #[error("the store does not know layer `{layer}`, though something lies on it")]
     NoLayer { layer: String },
+    #[error("cannot {what} campaign `{name}` in the store")]
+    Campaign {
+        what: &'static str,
+        name: String,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("there is no campaign `{name}`")]
+    NoCampaign { name: String },
+    #[error("there is a campaign `{name}` already")]
+    CampaignTaken { name: String },
+    #[error("the campaign has no task `{task}`")]
+    NoTask { task: String },
     #[error("there is no run yet")]
     NoRuns,
     #[error("`{text}` stands for several runs: {}{}", join(candidates), if *more { ", …" } else { "" })]
@@ -276,9 +295,9 @@ impl Store {
         let path = home.store();
         make_file(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection =
+        let mut connection =
             Connection::open_with_flags(&path, flags).map_err(|e| open_failed(&path, e))?;
-        configure(&connection).map_err(|e| open_failed(&path, e))?;
+        configure(&mut connection).map_err(|e| open_failed(&path, e))?;
         let store = Self {
             connection,
             path,
@@ -364,8 +383,8 @@ fn make_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn configure(connection: &Connection) -> Result<(), rusqlite::Error> {
-    connection.busy_timeout(BUSY_TIMEOUT)?;
+fn configure(connection: &mut Connection) -> Result<(), rusqlite::Error> {
+    connection.busy_handler(Some(wait_for_turn))?;
     connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
     for (setting, on) in [
         (DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true),
@@ -376,6 +395,22 @@ fn configure(connection: &Connection) -> Result<(), rusqlite::Error> {
         connection.set_db_config(setting, on)?;
     }
     Ok(())
+}
+
+/// Somebody else writes. Of this process one at a time looks again, and the others stand in line: a
+/// thousand threads that all look on their own would keep each other from ever getting anywhere.
+fn wait_for_turn(before: i32) -> bool {
+    static LINE: Mutex<()> = Mutex::new(());
+    thread_local! {
+        static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    let since = SINCE.get().filter(|_| before > 0);
+    let since = since.unwrap_or_else(Instant::now);
+    SINCE.set(Some(since));
+    // Nothing is guarded by it but the place in line.
+    let _first = LINE.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::sleep(Duration::from_millis(1));
+    since.elapsed() < BUSY_TIMEOUT
 }
 
 fn open_failed(path: &Path, source: rusqlite::Error) -> StoreError {

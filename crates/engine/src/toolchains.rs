@@ -239,7 +239,7 @@ fn programs(directory: &Path) -> Vec<String> {
 }
 
 /// Whether a path is in what every sandbox without an image sees.
-fn is_of_the_system(path: &Path) -> bool {
+pub(crate) fn is_of_the_system(path: &Path) -> bool {
     let system = [
         "/usr",
         "/bin",

@@ -27,6 +27,7 @@ use ringfence_model::policy::glob::Globs;
 use ringfence_model::policy::{Files, Line, built_in};
 use serde::{Deserialize, Serialize};
 
+use crate::base::Base;
 use crate::base::identity::{self, Seeking};
 use crate::changes::{self, Bounds, Sources, Started};
 use crate::environment::Standing;
@@ -77,6 +78,29 @@ impl Workspace {
         view: &View,
         files: &Files,
     ) -> Result<Self, Error> {
+        Self::lay(home, run, folder, None, view, files)
+    }
+
+    /// The same on a base of ours, whose `.git` is private already.
+    pub(crate) fn on_base(
+        home: &Home,
+        run: RunId,
+        base: &Base,
+        view: &View,
+        files: &Files,
+    ) -> Result<Self, Error> {
+        let folder = open_folder(home, &base.workspace())?;
+        Self::lay(home, run, folder, Some(&base.objects), view, files)
+    }
+
+    fn lay(
+        home: &Home,
+        run: RunId,
+        folder: Folder,
+        private: Option<&[PathBuf]>,
+        view: &View,
+        files: &Files,
+    ) -> Result<Self, Error> {
         let identity = identity_for(folder.fd.as_fd()).map_err(|source| Error::OpenFolder {
             path: folder.path.clone(),
             source,
@@ -114,14 +138,15 @@ impl Workspace {
             None => Vec::new(),
         };
         let why_hidden = git::why_hidden(repository.as_ref(), hidden, &aliases)?;
-        let objects = match &repository {
+        let objects = match (&repository, private) {
             // What is hidden would be there as an object.
-            Some(_) if why_hidden.is_some() => {
+            (Some(_), _) if why_hidden.is_some() => {
                 notes.extend(why_hidden);
                 notes.extend(git::hide_git(&folder.path, &mask)?);
                 Vec::new()
             }
-            Some(repository) => {
+            (Some(_), Some(objects)) => objects.to_vec(),
+            (Some(repository), None) => {
                 let private = git::build_private(repository, &mask, &format!("/{OWN}/objects"))?;
                 notes.extend(private.notes);
                 private
@@ -130,7 +155,7 @@ impl Workspace {
                     .map(|mount| mount.host)
                     .collect()
             }
-            None => {
+            (None, _) => {
                 notes.extend(git::hide_git(&folder.path, &mask)?);
                 Vec::new()
             }

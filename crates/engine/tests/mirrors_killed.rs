@@ -406,6 +406,7 @@ fn a_sub_folder_has_no_history_and_says_so() {
 
 fn request(text: &str) -> CreateRequest {
     CreateRequest {
+        backend: Default::default(),
         from: From::Repository {
             typed: text.to_owned(),
             revision: None,

@@ -391,7 +391,7 @@ fn the_guest_reaps_orphans() {
 #[test]
 fn everything_inside_dies_with_the_sandbox() {
     let mut bench = Bench::start();
-    let pid = bench.sandbox.pid();
+    let pid = bench.sandbox.pid().unwrap();
     bench.run(sh("setsid sleep 1000 & disown 2>/dev/null; true"));
     bench.sandbox.end().unwrap();
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());

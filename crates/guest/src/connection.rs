@@ -1,12 +1,14 @@
 //! The guest's end of the protocol: frames in, frames out, nothing blocks.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use ringfence_model::wire::{self, Kind, Notice, Reply, Request};
 use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+
+use crate::handover::Line;
 
 /// BOUND: beyond this much unsent output, commands are not read from until the host has caught up.
 const HIGH_WATER: usize = 1 << 20;
@@ -23,32 +25,50 @@ pub enum Incoming {
     EndInput(u32),
 }
 
-/// The socket with its buffers.
+/// The way to the host with its buffers.
 #[derive(Debug)]
 pub struct Connection {
-    socket: UnixStream,
+    from: OwnedFd,
+    /// `None`: the same as where everything comes from.
+    to: Option<OwnedFd>,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
     sent: usize,
 }
 
 impl Connection {
-    pub fn new(socket: UnixStream) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
+    pub fn new(line: Line) -> io::Result<Self> {
+        let (from, to) = match line {
+            Line::Socket(socket) => (OwnedFd::from(socket), None),
+            Line::Streams { from, to } => (from, Some(to)),
+        };
+        for end in std::iter::once(&from).chain(&to) {
+            rustix::io::ioctl_fionbio(end, true)?;
+        }
         Ok(Self {
-            socket,
+            from,
+            to,
             incoming: Vec::new(),
             outgoing: Vec::new(),
             sent: 0,
         })
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    pub fn wants_to_send(&self) -> bool {
-        self.sent < self.outgoing.len()
+    /// What is waited for.
+    pub fn interests<'a>(&'a self, waits: &mut Vec<PollFd<'a>>) {
+        let wants_to_send = self.sent < self.outgoing.len();
+        let sends = match wants_to_send {
+            true => PollFlags::OUT,
+            false => PollFlags::empty(),
+        };
+        match &self.to {
+            None => waits.push(PollFd::new(&self.from, PollFlags::IN | sends)),
+            Some(to) => {
+                waits.push(PollFd::new(&self.from, PollFlags::IN));
+                // Its end is one as well, whatever is waited for.
+                waits.push(PollFd::new(to, sends));
+            }
+        }
     }
 
     /// Whether commands may produce more.
@@ -59,7 +79,7 @@ impl Connection {
     /// Reads what is there; `None` when the host is gone.
     pub fn receive(&mut self) -> io::Result<Option<Vec<Incoming>>> {
         self.incoming.reserve(CHUNK);
-        match rustix::io::read(&self.socket, spare_capacity(&mut self.incoming)) {
+        match rustix::io::read(&self.from, spare_capacity(&mut self.incoming)) {
             Ok(0) => return Ok(None),
             Ok(_) => {}
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -87,8 +107,9 @@ impl Connection {
 
     /// Sends as much as the socket takes.
     pub fn flush(&mut self) -> io::Result<()> {
+        let to = self.to.as_ref().unwrap_or(&self.from).as_fd();
         while self.sent < self.outgoing.len() {
-            match rustix::io::write(&self.socket, &self.outgoing[self.sent..]) {
+            match rustix::io::write(to, &self.outgoing[self.sent..]) {
                 Ok(count) => self.sent += count,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}

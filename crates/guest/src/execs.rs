@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use ringfence_jail::terminal;
 use ringfence_model::ByteText;
 use ringfence_model::wire::{
-    Bound, Exec as Asked, Exited, Failure, Flow, Hello, Kind, Leftovers, Notice, Reply,
+    Bound, Exec as Asked, Exited, Failure, Flow, Hello, Kind, Leftover, Leftovers, Notice, Reply,
     SignalScope, WindowSize,
 };
 use rustix::buffer::spare_capacity;
@@ -27,6 +27,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use crate::connection::{CHUNK, Connection};
+use crate::disk::Disk;
 use crate::freeze::World;
 use crate::processes::{self, Watchdog};
 use crate::{Ready, failure};
@@ -55,6 +56,7 @@ const LEFTOVERS: usize = 64;
 pub struct Execs {
     running: BTreeMap<u32, Exec>,
     watchdog: Watchdog,
+    disk: Disk,
     hunt: Hunt,
     looked: Option<Instant>,
     /// What was read last.
@@ -84,6 +86,8 @@ struct Exec {
     /// The bounds that the host was told of.
     told: Vec<Bound>,
     leftovers: Leftovers,
+    /// What was left when it was ended for being too many.
+    crowd: Vec<Leftover>,
     ended: Option<Ended>,
     /// The warden says that the leader left nothing running.
     alone: bool,
@@ -131,6 +135,11 @@ impl Execs {
                 Reply::Failed(failure("start", program.as_bytes(), errno))
             }
         }
+    }
+
+    /// Before any command.
+    pub fn begin(&mut self, hello: &Hello) {
+        self.disk.begin(hello);
     }
 
     pub fn input(&mut self, stream: u32, bytes: Vec<u8>) {
@@ -319,7 +328,7 @@ impl Execs {
         if self.hunt.is_on() {
             self.hunt.go(now, &self.wardens(), world);
         }
-        self.look(now, hello, world, connection);
+        self.look(now, ready, world, connection);
     }
 
     /// The wardens that live: what they look after is where it belongs.
@@ -338,7 +347,7 @@ impl Execs {
     }
 
     /// Looks at what everything inside uses, and ends what is beyond its bound.
-    fn look(&mut self, now: Instant, hello: &Hello, world: World, connection: &mut Connection) {
+    fn look(&mut self, now: Instant, ready: &Ready, world: World, connection: &mut Connection) {
         if self.running.is_empty() {
             self.looked = None;
             return;
@@ -355,11 +364,18 @@ impl Execs {
         if first {
             return;
         }
+        let hello = &ready.hello;
         let all = processes::all();
         if strays::any(&all, &self.wardens()) {
             self.hunt.begin();
         }
-        for (bound, detail) in self.watchdog.look(&all, hello, world) {
+        let grown = ready.reach.as_agent(|| self.disk.look(hello));
+        for (bound, detail) in self
+            .watchdog
+            .look(&all, hello, world)
+            .into_iter()
+            .chain(grown)
+        {
             for (&stream, exec) in &mut self.running {
                 exec.meet(stream, bound, &detail, connection);
             }
@@ -488,6 +504,13 @@ impl Exec {
             }
             self.kill = Some(Kill::At(now + GRACE));
         }
+        // A crowd that a command leaves is to be killed anyway, and takes the processors of others as long
+        // as its output is waited for.
+        let is_crowd = self.told.contains(&Bound::Processes) && self.leftovers == Leftovers::Kill;
+        if is_crowd && self.ended.is_some() && self.kill.is_none() && self.records.is_some() {
+            self.crowd = processes::leftovers(self.warden.pid, LEFTOVERS);
+            self.kill = Some(Kill::Now);
+        }
         if let Some(Kill::At(at)) = self.kill
             && now >= at
         {
@@ -529,8 +552,12 @@ impl Exec {
             .ended
             .as_ref()
             .expect("only what has ended is reported");
-        let mut leftovers = Vec::new();
-        if self.records.is_some() && !self.alone && ended.not_started.is_none() {
+        let mut leftovers = self.crowd.clone();
+        if leftovers.is_empty()
+            && self.records.is_some()
+            && !self.alone
+            && ended.not_started.is_none()
+        {
             leftovers = processes::leftovers(self.warden.pid, LEFTOVERS);
         }
         Exited {

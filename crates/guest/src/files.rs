@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ringfence_jail::reach::Reach;
 use ringfence_model::ByteText;
 use ringfence_model::wire::{
     Depth, Entry, EntryType, Failure, Kind, MAX_PAYLOAD, Parents, Reply, Request, WriteHow,
@@ -23,8 +24,9 @@ use crate::connection::Connection;
 const CAREFUL: i32 = 0o4000 | 0o400;
 
 /// Reads and writes that are under way, by stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Files {
+    pub reach: Reach,
     reads: BTreeMap<u32, Reading>,
     writes: BTreeMap<u32, Writing>,
 }
@@ -44,6 +46,17 @@ struct Writing {
     failed: Option<Failure>,
 }
 
+impl Default for Files {
+    /// Nothing is reached before the guest has locked itself down.
+    fn default() -> Self {
+        Self {
+            reach: Reach::Always,
+            reads: BTreeMap::new(),
+            writes: BTreeMap::new(),
+        }
+    }
+}
+
 impl Files {
     pub fn has_work(&self) -> bool {
         !self.reads.is_empty()
@@ -51,6 +64,10 @@ impl Files {
 
     /// Answers a file request, now or when its content has come.
     pub fn answer(&mut self, stream: u32, request: Request) -> Option<Reply> {
+        self.reach.as_agent(|| self.act(stream, request))
+    }
+
+    fn act(&mut self, stream: u32, request: Request) -> Option<Reply> {
         Some(match request {
             Request::ReadFile {
                 path,
@@ -105,7 +122,7 @@ impl Files {
         if let Some(file) = &mut writing.file
             && let Err(error) = file.write_all(bytes)
         {
-            writing.fail("write", &error);
+            self.reach.as_agent(|| writing.fail("write", &error));
         }
         true
     }
@@ -114,7 +131,7 @@ impl Files {
         let Some(writing) = self.writes.remove(&stream) else {
             return false;
         };
-        connection.reply(stream, &writing.finish());
+        connection.reply(stream, &self.reach.as_agent(|| writing.finish()));
         true
     }
 

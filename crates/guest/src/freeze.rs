@@ -51,7 +51,7 @@ struct Frozen {
 type Threads = BTreeMap<(i32, i32), Thread>;
 
 /// A thread and what it has run: it cannot run without changing this.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Thread {
     state: u8,
     started: Vec<u8>,
@@ -59,6 +59,16 @@ struct Thread {
     schedule: Vec<u8>,
     /// How often it left one. For kernels that do not count the above.
     switches: Vec<u8>,
+    runs: Runs,
+}
+
+/// What the scheduler says of a thread, where it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runs {
+    /// It is on a processor or waits for one, whatever its state says: on a busy machine it can be long on
+    /// its way to its stop.
+    Yes,
+    No,
 }
 
 impl Freezer {
@@ -136,7 +146,7 @@ fn differing(before: &Threads, after: &Threads) -> u64 {
 /// How many threads may still run.
 fn moving(threads: &Threads, waited: Duration) -> usize {
     let moves = |thread: &&Thread| match thread.state {
-        b'T' | b't' => false,
+        b'T' | b't' => thread.runs == Runs::Yes,
         b'D' => waited <= WAITING,
         _ => true,
     };
@@ -183,6 +193,10 @@ fn thread(task: &Path) -> Option<Thread> {
         started: fields.nth(18)?.to_vec(),
         schedule: fs::read(task.join("schedstat")).unwrap_or_default(),
         switches: switches.concat(),
+        runs: match fs::read(task.join("syscall")) {
+            Ok(told) if told.starts_with(b"running") => Runs::Yes,
+            _ => Runs::No,
+        },
     })
 }
 
@@ -196,7 +210,20 @@ mod tests {
             started: b"7".to_vec(),
             schedule: schedule.to_vec(),
             switches: Vec::new(),
+            runs: Runs::No,
         }
+    }
+
+    #[test]
+    fn who_is_on_its_way_to_a_stop_still_moves() {
+        let mut thread = one(b'T', b"10 0 1");
+        let moves = |thread: &Thread| {
+            let threads = Threads::from([((2, 2), thread.clone())]);
+            moving(&threads, Duration::ZERO)
+        };
+        assert_eq!(moves(&thread), 0);
+        thread.runs = Runs::Yes;
+        assert_eq!(moves(&thread), 1);
     }
 
     #[test]

@@ -7,18 +7,21 @@
 //! the agent could act on.
 
 mod connection;
+mod disk;
 mod execs;
 mod files;
 mod freeze;
+mod handover;
 mod observe;
 mod processes;
 mod proof;
 mod sockets;
+#[allow(dead_code, reason = "each program uses its own part")]
+mod tree;
 mod watch;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,13 +29,16 @@ use connection::{Connection, Incoming};
 use execs::Execs;
 use files::Files;
 use freeze::{Freezer, World};
+use handover::{Handover, Starter};
 use observe::Observer;
+use ringfence_jail::identity::Agent;
 use ringfence_jail::lockdown::{self, RootWrites};
+use ringfence_jail::reach::Reach;
 use ringfence_jail::seccomp::{SetIds, Watched};
 use ringfence_jail::warden::BecomeAgent;
 use ringfence_model::ByteText;
 use ringfence_model::wire::{Failure, Hello, Observation, Reply, Request, Wall};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::Timespec;
 use rustix::io::Errno;
 use sockets::Sockets;
 use watch::Watches;
@@ -51,23 +57,30 @@ pub(crate) fn failure(operation: &str, subject: &[u8], errno: Errno) -> Failure 
 }
 
 fn main() -> ExitCode {
-    // The socket is inherited as descriptor 3; nothing else is open.
-    let socket = ringfence_jail::inherited_socket();
-    match serve(socket) {
+    let done = match handover::clear(std::env::args()) {
+        Some(cleared) => cleared,
+        None => Handover::take(std::env::args()).and_then(serve),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
 /// Serves until the host goes away.
-fn serve(socket: UnixStream) -> io::Result<()> {
+fn serve(handover: Handover) -> io::Result<()> {
     lockdown::make_undumpable().map_err(io::Error::other)?;
+    let (starter, line, gate) = handover.into_parts();
     ringfence_jail::ignore_signals();
     ringfence_jail::allow_many_files();
     // Two ways to go with the host process: the end of the socket, and this.
-    ringfence_jail::become_subject_of(KILL)?;
+    if starter == Starter::Launcher {
+        ringfence_jail::become_subject_of(KILL)?;
+    }
     let mut guest = Guest {
-        connection: Connection::new(socket)?,
+        starter,
+        handed_gate: gate,
+        connection: Connection::new(line)?,
         execs: Execs::default(),
         files: Files::default(),
         watches: Watches::default(),
@@ -96,6 +109,9 @@ fn serve(socket: UnixStream) -> io::Result<()> {
 }
 
 struct Guest {
+    starter: Starter,
+    /// Until it is known whether there is a gate.
+    handed_gate: Option<OwnedFd>,
     connection: Connection,
     execs: Execs,
     files: Files,
@@ -112,17 +128,15 @@ pub(crate) struct Ready {
     pub observer: Observer,
     /// What every command is watched by.
     pub watched: Option<Watched>,
+    /// How files are reached as the agent.
+    pub reach: Reach,
 }
 
 impl Guest {
     /// Sleeps until something can be done.
     fn wait(&self) -> io::Result<()> {
-        let mut interest = PollFlags::IN;
-        if self.connection.wants_to_send() {
-            interest |= PollFlags::OUT;
-        }
-        let connection = self.connection.fd();
-        let mut waits = vec![PollFd::from_borrowed_fd(connection, interest)];
+        let mut waits = Vec::new();
+        self.connection.interests(&mut waits);
         let room = self.connection.has_room();
         self.execs.interests(room, &mut waits);
         self.watches.interests(&mut waits);
@@ -174,9 +188,12 @@ impl Guest {
         let reply = match (request, &mut self.ready) {
             (Request::Hello(hello), None) => {
                 if hello.gate {
-                    self.sockets = Sockets::asked_by(ringfence_jail::inherited_gate());
+                    let gate = Handover::gate(self.starter, self.handed_gate.take())?;
+                    self.sockets = Sockets::asked_by(gate);
                 }
-                let wall = lock_down(&hello)?;
+                let (wall, reach) = lock_down(&hello)?;
+                self.files.reach = reach;
+                reach.as_agent(|| self.execs.begin(&hello));
                 let observer = Observer::new(&hello.workspace)?;
                 let watched = match hello.observation {
                     Observation::Verified => Some(Watched::build()),
@@ -186,6 +203,7 @@ impl Guest {
                     hello,
                     observer,
                     watched,
+                    reach,
                 });
                 Some(Reply::Ready { wall })
             }
@@ -215,7 +233,10 @@ impl Guest {
                 None
             }
             (Request::Detach { exec }, _) => Some(self.execs.detach(exec)),
-            (Request::Watch { path }, _) => Some(self.watches.add(stream, &path)),
+            (Request::Watch { path }, Some(ready)) => {
+                let watches = &mut self.watches;
+                Some(ready.reach.as_agent(|| watches.add(stream, &path)))
+            }
             (Request::Unwatch { watch }, _) => Some(self.watches.remove(watch)),
             (Request::Flow { exec, flow }, _) => Some(self.execs.flow(exec, flow)),
             (Request::Freeze, Some(ready)) => Some(
@@ -235,11 +256,12 @@ impl Guest {
 }
 
 /// INVARIANT: after this, neither the guest nor anything it starts can widen what it may do.
-fn lock_down(hello: &Hello) -> io::Result<Wall> {
+fn lock_down(hello: &Hello) -> io::Result<(Wall, Reach)> {
     let become_agent = become_agent(hello);
     lockdown::keep_capabilities_from_others(become_agent).map_err(io::Error::other)?;
-    if become_agent == BecomeAgent::Switch {
-        lockdown::reach_files_as_agent();
+    let mut reach = Reach::Always;
+    if let BecomeAgent::Switch(agent) = become_agent {
+        reach = Reach::files_as(agent)?;
         // Changing who reaches files makes a process readable again, and nobody's subject.
         lockdown::make_undumpable().map_err(io::Error::other)?;
         ringfence_jail::become_subject_of(KILL)?;
@@ -257,11 +279,12 @@ fn lock_down(hello: &Hello) -> io::Result<Wall> {
     if hello.setup.is_some() {
         lockdown::filter_calls_of_setup().map_err(io::Error::other)?;
     }
-    Ok(match wall {
+    let wall = match wall {
         lockdown::Wall::Full => Wall::Full,
         lockdown::Wall::Partial => Wall::Partial,
         lockdown::Wall::Absent => Wall::Absent,
-    })
+    };
+    Ok((wall, reach))
 }
 
 /// Whether the guest is somebody else than the agent.
@@ -274,7 +297,10 @@ pub(crate) fn become_agent(hello: &Hello) -> BecomeAgent {
     if rustix::process::getuid().as_raw() == hello.agent_uid {
         BecomeAgent::Already
     } else {
-        BecomeAgent::Switch
+        BecomeAgent::Switch(Agent {
+            uid: hello.agent_uid,
+            gid: hello.agent_gid,
+        })
     }
 }
 

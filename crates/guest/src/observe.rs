@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use ringfence_jail::observe::{self, Asked, Children, Listener, Shown, Stop};
 use ringfence_model::ByteText;
 use ringfence_model::observed::{Exec, ExecFailed, Observed, Refused};
+use ringfence_model::tools::PROGRAM;
 use ringfence_model::wire::Notice;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -63,6 +64,17 @@ pub struct Observer {
 struct Watched {
     stream: u32,
     listener: Listener,
+    runs: Runs,
+    /// The process that is a program of ours which nobody looks into.
+    unseen: Option<i32>,
+}
+
+/// Whose program a command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// One of the direct tools.
+    Ours,
+    Theirs,
 }
 
 /// An exec that was let go on.
@@ -110,8 +122,13 @@ impl Observer {
     }
 
     /// Watches a command that was just started.
-    pub fn watch(&mut self, stream: u32, listener: Listener) {
-        self.listeners.push(Watched { stream, listener });
+    pub fn watch(&mut self, stream: u32, listener: Listener, runs: Runs) {
+        self.listeners.push(Watched {
+            stream,
+            listener,
+            runs,
+            unseen: None,
+        });
     }
 
     /// What to wait for.
@@ -219,6 +236,16 @@ impl Observer {
                 }
                 listener.let_go_on(shown);
             }
+            // A tool lets nobody look into it, and a guest may have no right to. It is told that it writes,
+            // and that nobody knows where.
+            Err(Errno::PERM)
+                if self.listeners[at].unseen == Some(table::who(shown.thread).process) =>
+            {
+                for fact in self.writes.unplaced(shown.thread, Vec::new(), &self.table) {
+                    tell(connection, stream, fact);
+                }
+                listener.let_go_on(shown);
+            }
             // HOSTILE: what we cannot read, the kernel cannot, unless it is made readable
             // meanwhile.
             Err(errno) => listener.refuse(shown, errno),
@@ -226,6 +253,11 @@ impl Observer {
     }
 
     fn exec(&mut self, at: usize, shown: &Shown, call: ExecCall, connection: &mut Connection) {
+        let is_first = self.listeners[at].runs == Runs::Ours && self.listeners[at].unseen.is_none();
+        if is_first && !call.is_readable() {
+            self.begin_unseen(at, shown, &call, connection);
+            return;
+        }
         let watched = &self.listeners[at];
         let stream = watched.stream;
         // Most calls look a name up in `PATH` and find nothing. What is not there is not executed,
@@ -282,6 +314,30 @@ impl Observer {
             }
             Err(_) => self.unverified(at, shown, &call, connection),
         }
+    }
+
+    /// A program of ours begins, which neither we nor the agent can look into, before or after: what was asked of
+    /// us is what is executed.
+    fn begin_unseen(
+        &mut self,
+        at: usize,
+        shown: &Shown,
+        call: &ExecCall,
+        connection: &mut Connection,
+    ) {
+        let process = table::who(shown.thread).process;
+        self.listeners[at].unseen = Some(process);
+        let executed = Executed {
+            stream: self.listeners[at].stream,
+            process,
+            by: None,
+            call,
+            exe: PROGRAM.as_bytes().to_vec(),
+            argv: call.argv(),
+            verified: false,
+        };
+        self.executed(executed, connection);
+        self.listeners[at].listener.let_go_on(shown);
     }
 
     /// A debugger has it. What it asks for is all that can be known.

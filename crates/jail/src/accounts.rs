@@ -31,7 +31,7 @@ const NOBODY: &str = "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin";
 impl Default for Accounts {
     /// Ours alone.
     fn default() -> Self {
-        Self::joined(&[], &[])
+        Self::with_agent(&[], &[], (AGENT_ID, AGENT_ID))
     }
 }
 
@@ -40,20 +40,16 @@ impl Accounts {
     pub fn of_image<'a>(lower: impl Iterator<Item = &'a Path> + Clone) -> Self {
         let passwd = read(lower.clone(), "passwd").unwrap_or_default();
         let group = read(lower, "group").unwrap_or_default();
-        Self::joined(&passwd, &group)
+        Self::with_agent(&passwd, &group, (AGENT_ID, AGENT_ID))
     }
 
     /// The agent comes first: another one with its number is known by name, and not by number.
-    fn joined(passwd: &[u8], group: &[u8]) -> Self {
-        let agent = format!("agent:x:{AGENT_ID}:{AGENT_ID}:agent:/home/agent:/bin/sh");
+    pub fn with_agent(passwd: &[u8], group: &[u8], (uid, gid): (u32, u32)) -> Self {
+        let agent = format!("agent:x:{uid}:{gid}:agent:/home/agent:/bin/sh");
         Self {
             passwd: join(&[ROOT, &agent, NOBODY], passwd, 7),
             group: join(
-                &[
-                    "root:x:0:",
-                    &format!("agent:x:{AGENT_ID}:"),
-                    "nogroup:x:65534:",
-                ],
+                &["root:x:0:", &format!("agent:x:{gid}:"), "nogroup:x:65534:"],
                 group,
                 4,
             ),

@@ -103,21 +103,137 @@ impl Cgroup {
         Ok(())
     }
 
+    /// Where a process that is about to be somebody else writes itself into it.
+    pub(crate) fn doors(&self) -> io::Result<Vec<fs::File>> {
+        let door = |place: &Place| {
+            let path = place.directory.join("cgroup.procs");
+            fs::OpenOptions::new().write(true).open(path)
+        };
+        self.places.iter().map(door).collect()
+    }
+
+    /// Kills everything in it, and waits until nothing is left.
+    pub fn empty(&self) {
+        for place in &self.places {
+            empty(&place.directory);
+        }
+    }
+
     /// What the kernel has counted so far.
     pub fn events(&self) -> CgroupEvents {
         let mut events = CgroupEvents::default();
         for place in &self.places {
-            for file in ["memory.oom_control", "memory.events"] {
-                events.memory_kills += count(&place.directory.join(file), "oom_kill");
-            }
-            events.process_refusals += count(&place.directory.join("pids.events"), "max");
+            events.add(&place.directory);
         }
         events
     }
 }
 
+/// The cgroup of a process that somebody else has put there: looked at, and nothing else.
+#[derive(Clone, Debug, Default)]
+pub struct Foreign {
+    pid: Option<i32>,
+    directories: Vec<PathBuf>,
+}
+
+impl Foreign {
+    /// Where the kernel keeps it.
+    pub fn of(pid: i32) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let mut directories = Vec::new();
+        for line in mounts.lines() {
+            let mut fields = line.split(' ').skip(1);
+            let (Some(place), Some(kind @ ("cgroup" | "cgroup2"))) = (fields.next(), fields.next())
+            else {
+                continue;
+            };
+            let options = fields.next().unwrap_or_default();
+            let of = own.lines().find_map(|line| {
+                let mut fields = line.splitn(3, ':').skip(1);
+                let controllers = fields.next()?;
+                let path = fields.next()?;
+                let fits = match kind {
+                    "cgroup2" => controllers.is_empty(),
+                    _ => controllers.split(',').any(|name| {
+                        ["memory", "pids"].contains(&name) && options.split(',').any(|o| o == name)
+                    }),
+                };
+                fits.then_some(path)
+            });
+            directories.extend(of.map(|path| Path::new(place).join(path.trim_start_matches('/'))));
+        }
+        Self {
+            pid: (pid > 0).then_some(pid),
+            directories,
+        }
+    }
+
+    /// Whether it was there and is not any more.
+    pub fn is_gone(&self) -> bool {
+        // A tree that nobody uses has one place for all.
+        self.directories.iter().any(|at| !at.exists())
+    }
+
+    /// Whose it is.
+    pub fn pid(&self) -> Option<i32> {
+        self.pid
+    }
+
+    /// The bound on memory that the kernel has.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        // BOUND: version 1 writes a number near the largest where there is none.
+        const NONE: u64 = 1 << 60;
+        let bound = self.number(&["memory.limit_in_bytes", "memory.max"])?;
+        (bound < NONE).then_some(bound)
+    }
+
+    /// The bound on processes and threads that the kernel has.
+    pub fn processes(&self) -> Option<u64> {
+        self.number(&["pids.max"])
+    }
+
+    fn number(&self, files: &[&str]) -> Option<u64> {
+        let read = |file: PathBuf| fs::read_to_string(file).ok()?.trim().parse().ok();
+        let all = self.directories.iter();
+        let mut all = all.flat_map(|at| files.iter().map(|file| at.join(file)));
+        all.find_map(read)
+    }
+
+    /// What the kernel has counted so far.
+    pub fn events(&self) -> CgroupEvents {
+        let mut events = CgroupEvents::default();
+        for directory in &self.directories {
+            events.add(directory);
+        }
+        events
+    }
+}
+
+impl CgroupEvents {
+    fn add(&mut self, directory: &Path) {
+        for file in ["memory.oom_control", "memory.events"] {
+            self.memory_kills += count(&directory.join(file), "oom_kill");
+        }
+        self.process_refusals += count(&directory.join("pids.events"), "max");
+    }
+}
+
 /// Removes a cgroup whose maker was killed, wherever this caller could have made it.
 pub fn sweep(name: &str) {
+    // Absent in most places; busy for a moment where its driver was just killed.
+    wherever(name, remove);
+}
+
+/// The same with all that is still in it, which is killed.
+pub fn sweep_with_all(name: &str) {
+    wherever(name, |directory| {
+        empty(directory);
+        remove(directory);
+    });
+}
+
+fn wherever(name: &str, act: impl Fn(&Path)) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     for line in mounts.lines() {
@@ -128,8 +244,7 @@ pub fn sweep(name: &str) {
         for path in own.lines().filter_map(|line| line.splitn(3, ':').nth(2)) {
             let mut parent = Path::new(place).join(path.trim_start_matches('/'));
             while parent.starts_with(place) {
-                // Absent in most places; busy for a moment where its driver was just killed.
-                remove(&parent.join(name));
+                act(&parent.join(name));
                 if !parent.pop() {
                     break;
                 }
@@ -143,6 +258,27 @@ impl Drop for Cgroup {
         for place in &self.places {
             remove(&place.directory);
         }
+    }
+}
+
+/// Kills what is in a cgroup, until nothing is: what forks meanwhile is met by the next look.
+fn empty(directory: &Path) {
+    // BOUND: a process that is killed is gone within milliseconds; on a machine that is drowning,
+    // within seconds. What is left then is found by its name later.
+    for _ in 0..5000 {
+        let inside = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+        let mut left = 0;
+        for pid in inside.lines().filter_map(|line| line.parse().ok()) {
+            left += 1;
+            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                // Gone already is as good.
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+        if left == 0 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 

@@ -299,7 +299,7 @@ pub(crate) fn open_exact(path: &CStr, identity: (u64, u64)) -> rustix::io::Resul
 
 /// HOSTILE: earlier executions wrote in these trees, and the host's root is still there to be
 /// reached: no link is followed, and nothing above the tree is.
-fn beneath(tree: &CStr, path: &CStr) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn beneath(tree: &CStr, path: &CStr) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(CWD, tree, flags | OFlags::NOFOLLOW, Mode::empty())?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;

@@ -9,6 +9,13 @@ pub use subordinate::Subordinate;
 /// The agent's user and group id inside, on every backend.
 pub const AGENT_ID: u32 = 1000;
 
+/// Who the agent is to a guest that is somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agent {
+    pub uid: u32,
+    pub gid: u32,
+}
+
 /// The capability that every guest keeps: looking into processes of its own user namespace, also
 /// into those that hide their memory. Nothing outside of the sandbox is in that namespace.
 pub(crate) const OBSERVER_CAPABILITIES: u64 = 1 << libc_cap::SYS_PTRACE;

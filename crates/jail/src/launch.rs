@@ -88,7 +88,7 @@ pub fn launch(
     gate: Option<BorrowedFd<'_>>,
 ) -> Result<Launched, LaunchError> {
     let facts = match &spec.root {
-        Root::Host => HostFacts::gather(),
+        Root::Host | Root::Foreign(_) => HostFacts::gather(),
         Root::Image(image) => {
             let lower = image.setup.iter().chain(&image.lower);
             HostFacts::gather_for_image(lower.map(PathBuf::as_path)).map(Arc::new)
@@ -220,7 +220,7 @@ fn describe(ops: &[Op], number: usize) -> String {
 }
 
 /// A user namespace with these maps, held by a descriptor only.
-fn user_namespace(uid_map: &str, gid_map: &str) -> io::Result<OwnedFd> {
+pub(crate) fn user_namespace(uid_map: &str, gid_map: &str) -> io::Result<OwnedFd> {
     // SAFETY: the child only sleeps until it is killed.
     let (pid, pidfd) = match unsafe { sys::clone_into(libc::CLONE_NEWUSER as u64, None) }? {
         // Not by the end of a pipe: a child that another thread makes at this moment has a copy of

@@ -14,6 +14,8 @@
 //! ```
 
 pub mod accounts;
+pub mod apart;
+pub mod attach;
 pub mod cgroup;
 pub mod execute;
 pub mod facts;
@@ -24,6 +26,7 @@ pub mod mapped;
 pub mod observe;
 pub mod plan;
 pub mod probe;
+pub mod reach;
 pub mod sealed;
 pub mod seccomp;
 pub mod signals;

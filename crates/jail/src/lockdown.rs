@@ -7,6 +7,8 @@ use landlock::{
     RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 
+use rustix::io::Errno;
+
 use crate::identity::{GUEST_CAPABILITIES, OBSERVER_CAPABILITIES};
 use crate::seccomp::{Filters, SeccompError, SetIds};
 use crate::sys;
@@ -53,11 +55,24 @@ pub fn make_undumpable() -> Result<(), LockdownError> {
 /// are handed on to its commands by name.
 pub fn keep_capabilities_from_others(become_agent: BecomeAgent) -> Result<(), LockdownError> {
     let keep = match become_agent {
-        BecomeAgent::Already => OBSERVER_CAPABILITIES,
-        BecomeAgent::Switch => GUEST_CAPABILITIES,
+        // In a container of somebody else's it may have none to begin with.
+        BecomeAgent::Already => OBSERVER_CAPABILITIES & permitted()?,
+        BecomeAgent::Switch(_) => GUEST_CAPABILITIES,
         BecomeAgent::Setup { keep } => GUEST_CAPABILITIES | keep,
     };
     sys::set_capabilities(keep).map_err(|errno| LockdownError::Capabilities(errno.into()))
+}
+
+/// Whether this process may look into others that hide their memory.
+pub(crate) fn may_look_into_all() -> bool {
+    permitted().is_ok_and(|own| own & OBSERVER_CAPABILITIES != 0)
+}
+
+/// What this process may use.
+fn permitted() -> Result<u64, LockdownError> {
+    let sets = rustix::thread::capabilities(None);
+    let sets = sets.map_err(|errno| LockdownError::Capabilities(errno.into()))?;
+    Ok(sets.permitted.bits())
 }
 
 /// Landlock: everything that is mounted may be read and executed, only `writable` may be written.
@@ -155,9 +170,42 @@ pub fn filter_calls_of_setup() -> Result<(), LockdownError> {
     Ok(crate::seccomp::hide_audit()?)
 }
 
-/// From here on the guest reaches files as the agent would.
-pub fn reach_files_as_agent() {
-    sys::set_file_ids(crate::identity::AGENT_ID, crate::identity::AGENT_ID);
+/// What a process is told of itself in `/proc/self/status`, asked for where a kernel has no such line.
+/// `None`: nobody knows.
+pub fn ask_of_itself(line: &str) -> Option<String> {
+    match line {
+        "NoNewPrivs" => {
+            let held = ask(libc::PR_GET_NO_NEW_PRIVS, 0, 0).ok()?;
+            Some(held.to_string())
+        }
+        "CapAmb" => {
+            let mut ambient = 0_u64;
+            for capability in 0..u64::BITS {
+                let bit = libc::c_ulong::from(capability);
+                let (option, is_set) = (libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_IS_SET);
+                match ask(option, is_set as libc::c_ulong, bit) {
+                    Ok(set) => ambient |= u64::from(set != 0) << capability,
+                    // Of the first: the kernel knows no ambient ones. Of a later: it knows no more.
+                    Err(Errno::INVAL) => break,
+                    Err(_) => return None,
+                }
+            }
+            Some(format!("{ambient:016x}"))
+        }
+        _ => None,
+    }
+}
+
+fn ask(
+    option: libc::c_int,
+    first: libc::c_ulong,
+    second: libc::c_ulong,
+) -> rustix::io::Result<libc::c_int> {
+    // SAFETY: the options used here take plain numbers, and answer with one.
+    match unsafe { libc::prctl(option, first, second, 0, 0) } {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        told => Ok(told),
+    }
 }
 
 /// What must not be had inside, tried by the caller: each names what it tried and whether the
@@ -193,4 +241,21 @@ pub fn try_refused_calls() -> Vec<(&'static str, io::Result<()>)> {
         ("bpf", call(libc::SYS_bpf)),
         ("keyctl", call(libc::SYS_keyctl)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_asks_of_itself_is_what_its_status_says() {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        for key in ["NoNewPrivs", "CapAmb"] {
+            let told = status
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+            assert_eq!(ask_of_itself(key).as_deref(), told.map(str::trim), "{key}");
+        }
+        assert_eq!(ask_of_itself("Seccomp"), None);
+    }
 }

@@ -53,6 +53,22 @@ pub struct Spec {
     pub gate: Option<GateSpec>,
 }
 
+impl Spec {
+    /// Whether something is shown in a home, or in temporary files, that outlive the sandbox: an earlier
+    /// execution may have made anything of the way to it.
+    pub fn shows_in_kept_home(&self) -> bool {
+        let mounts = self.mounts.iter().map(|mount| &mount.inside);
+        let overlays = self.overlays.iter().map(|overlay| &overlay.inside);
+        let areas = self.tmpfs.iter().map(|area| &area.inside);
+        let kept = |inside: &PathBuf| {
+            ["/home/agent", "/tmp"]
+                .iter()
+                .any(|own| inside.starts_with(own))
+        };
+        self.workspace.holds == Holds::Everything && mounts.chain(overlays).chain(areas).any(kept)
+    }
+}
+
 /// Whose commands run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
@@ -274,6 +290,8 @@ pub enum PlanError {
     SetupWritesHost(PathBuf),
     #[error("a setup that is root needs an image of its own to be root of")]
     SetupWithoutImage,
+    #[error("the image `{0}` is another engine's")]
+    ForeignImage(String),
 }
 
 /// Directories inside that belong to the system; the workspace may not be in or over them.
@@ -286,12 +304,16 @@ const OCCUPIED: &[&str] = &[
 pub(crate) const SYSTEM_ATTRIBUTES: u64 =
     crate::sys::MOUNT_ATTR_RDONLY | crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_ATTR_NODEV;
 const DEVICE_ATTRIBUTES: u64 = crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_ATTR_NOEXEC;
-const LAYER_ATTRIBUTES: u64 = crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_ATTR_NODEV;
+pub(crate) const LAYER_ATTRIBUTES: u64 =
+    crate::sys::MOUNT_ATTR_NOSUID | crate::sys::MOUNT_ATTR_NODEV;
 
 /// Builds the list.
 pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     let inside = relative(&spec.workspace.inside)?;
     check_setup(spec)?;
+    if let Root::Foreign(image) = &spec.root {
+        return Err(PlanError::ForeignImage(image.clone()));
+    }
     let mut list = List::default();
     list.push(Op::MakePrivate);
     list.push(match spec.identity.has_many() {

@@ -23,6 +23,27 @@ const HELD: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGWINC
 #[derive(Debug)]
 pub struct Signals {
     fd: OwnedFd,
+    source: Source,
+}
+
+/// Who says that it is time to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Kernel,
+    /// A part of this process, which has taken a signal for all of them.
+    Relay,
+}
+
+/// Says to one part of this process that it is to stop.
+#[derive(Debug)]
+pub struct Relay(OwnedFd);
+
+impl Relay {
+    /// Says it; once more means harder.
+    pub fn interrupt(&self) {
+        // It cannot be full: nobody interrupts that often.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
 }
 
 impl Signals {
@@ -31,7 +52,17 @@ impl Signals {
         Self::hold_these(&HELD)
     }
 
-    /// The same, and being suspended and continued: for who has the terminal in a mode of its own.
+    /// Signals that somebody else in this process takes and passes on. Nothing is held back.
+    pub fn relayed() -> io::Result<(Self, Relay)> {
+        use rustix::event::EventfdFlags;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
+        let fd = rustix::event::eventfd(0, flags)?;
+        let relay = Relay(fd.try_clone()?);
+        let source = Source::Relay;
+        Ok((Self { fd, source }, relay))
+    }
+
+    /// The same as `hold`, and being suspended and continued: for who has the terminal in a mode of its own.
     pub fn hold_with_screen() -> io::Result<Self> {
         Self::hold_these(&[&HELD[..], &[Signal::SUSPEND, Signal::CONTINUE]].concat())
     }
@@ -51,6 +82,7 @@ impl Signals {
                 -1 => Err(io::Error::last_os_error()),
                 fd => Ok(Self {
                     fd: OwnedFd::from_raw_fd(fd),
+                    source: Source::Kernel,
                 }),
             }
         }
@@ -61,9 +93,13 @@ impl Signals {
         self.fd.as_fd()
     }
 
-    /// Forgets what has come, and lets what comes from now on end this process as usual.
+    /// Forgets what has come, and lets what comes from now on end this process as usual, where
+    /// nobody else takes it.
     pub fn release(&self) {
         while self.take().is_some() {}
+        if self.source == Source::Relay {
+            return;
+        }
         // SAFETY: the set is initialised before it is used, and the call only reads it.
         unsafe {
             let mut none: libc::sigset_t = std::mem::zeroed();
@@ -93,6 +129,11 @@ impl Signals {
 
     /// The next one, if there is one.
     pub fn take(&self) -> Option<i32> {
+        if self.source == Source::Relay {
+            let mut count = [0u8; 8];
+            let read = rustix::io::read(&self.fd, &mut count);
+            return read.is_ok().then_some(Signal::INTERRUPT);
+        }
         let mut record = [0u8; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.fd, &mut record) {
             Ok(count) if count == record.len() => Some(i32::from_ne_bytes([
@@ -100,5 +141,24 @@ impl Signals {
             ])),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relayed_interrupt_is_taken_once_each_time() {
+        let (signals, relay) = Signals::relayed().unwrap();
+        assert_eq!(signals.take(), None);
+        relay.interrupt();
+        relay.interrupt();
+        assert_eq!(signals.take(), Some(Signal::INTERRUPT));
+        assert_eq!(signals.take(), Some(Signal::INTERRUPT));
+        assert_eq!(signals.take(), None);
+        relay.interrupt();
+        signals.release();
+        assert_eq!(signals.take(), None);
     }
 }

@@ -373,15 +373,6 @@ pub(crate) fn set_ids(uid: u32, gid: u32) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Makes file access of this thread that of another user.
-pub(crate) fn set_file_ids(uid: u32, gid: u32) {
-    // SAFETY: plain numbers; the calls cannot fail in a way that they report.
-    unsafe {
-        libc::syscall(libc::SYS_setfsgid, gid);
-        libc::syscall(libc::SYS_setfsuid, uid);
-    }
-}
-
 pub(crate) fn set_hostname(name: &[u8]) -> rustix::io::Result<()> {
     // SAFETY: pointer and length describe `name`.
     check(unsafe { libc::syscall(libc::SYS_sethostname, name.as_ptr(), name.len()) })?;

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{OptionalActions, Termios, Winsize};
 
@@ -11,10 +13,21 @@ pub fn open_pair(columns: u16, rows: u16) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = rustix::pty::openpt(flags)?;
     rustix::pty::unlockpt(&master)?;
-    // By descriptor, never by name: what is at /dev/pts/N does not matter.
-    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+    // By descriptor, not by name: what is at /dev/pts/N does not matter.
+    let slave = match rustix::pty::ioctl_tiocgptpeer(&master, flags) {
+        // This kernel has no such call, and nobody else's mounts: what is there is its own.
+        Err(Errno::NOTTY) => by_name(&master)?,
+        slave => slave?,
+    };
     resize(master.as_fd(), columns, rows)?;
     Ok((master, slave))
+}
+
+/// The other side by the name that the kernel gives it.
+fn by_name(master: &OwnedFd) -> io::Result<OwnedFd> {
+    let name = rustix::pty::ptsname(master, Vec::new())?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(rustix::fs::open(name, flags, Mode::empty())?)
 }
 
 /// Tells a terminal its size; the foreground process group gets SIGWINCH.
@@ -65,5 +78,19 @@ impl Drop for RawMode<'_> {
         // A terminal that went away needs no mode.
         // Answers of the terminal that nobody waits for any more must not reach the shell.
         let _ = rustix::termios::tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_side_is_the_same_by_its_name() {
+        let (master, slave) = open_pair(91, 37).unwrap();
+        let named = by_name(&master).unwrap();
+        assert_eq!(size(named.as_fd()), Some((91, 37)));
+        let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_rdev;
+        assert_eq!(inode(&named), inode(&slave));
     }
 }

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
-use crate::identity::AGENT_ID;
+use crate::identity::Agent;
 use crate::observe::{self, Listener};
 use crate::seccomp::Watched;
 use crate::sys;
@@ -34,10 +34,38 @@ pub struct Command {
     /// Standard input is a terminal that becomes the controlling one.
     pub terminal: Terminal,
     pub open_files: u64,
-    pub processes: u64,
+    /// `None`: something else bounds them.
+    pub processes: Option<u64>,
     pub file_bytes: Option<u64>,
     /// The guest is somebody else than the agent, and must become the agent.
     pub become_agent: BecomeAgent,
+    pub leads: Leads,
+}
+
+/// How the leader begins, which must be looked into at its exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leads {
+    /// In the warden's own memory: the guest can look into whoever it wants to.
+    InPlace,
+    /// In memory of its own, which it opens to its user when it has nothing left but its streams: the
+    /// guest has no capability, and looks into what its user may look into.
+    ///
+    /// HOSTILE: so may the agent, for a moment. What it gets is a process that is about to be its own, with
+    /// the streams of its own command: no pipe and no socket of ours.
+    Apart,
+    /// The same, and never opened: neither the guest nor the agent looks into it. For a program of ours, which is
+    /// as closed from its first instant on.
+    Closed,
+}
+
+impl Leads {
+    /// By what this process may do.
+    pub fn of_this_process() -> Self {
+        match crate::lockdown::may_look_into_all() {
+            true => Self::InPlace,
+            false => Self::Apart,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +77,7 @@ pub enum Terminal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BecomeAgent {
     Already,
-    Switch,
+    Switch(Agent),
     /// Not the agent: root of its own image, with these capabilities and never another.
     Setup {
         keep: u64,
@@ -81,6 +109,15 @@ pub enum NotStartedAt {
     Directory,
     Program,
     Limits,
+}
+
+impl NotStartedAt {
+    /// By its number on a pipe or a page.
+    fn of(number: i32) -> Option<Self> {
+        [Self::Directory, Self::Program, Self::Limits]
+            .into_iter()
+            .find(|at| *at as i32 == number)
+    }
 }
 
 /// Bytes of one record on the pipe.
@@ -130,13 +167,7 @@ impl Record {
             1 => Self::Started { pid: number(4) },
             2 => Self::NotStarted {
                 errno: number(4),
-                at: [
-                    NotStartedAt::Directory,
-                    NotStartedAt::Program,
-                    NotStartedAt::Limits,
-                ]
-                .into_iter()
-                .find(|at| *at as i32 == number(8))?,
+                at: NotStartedAt::of(number(8))?,
             },
             3 => Self::Ended {
                 code: Some(number(4)),
@@ -208,8 +239,21 @@ fn be_warden(
         }
     }
     let mut leader = Leader { command, records };
-    // SAFETY: this process has one thread, and `lead` takes a `Leader` and does not return.
-    let leader = match unsafe { sys::spawn_in_place(lead, (&raw mut leader).cast()) } {
+    let failure = match command.leads {
+        Leads::InPlace => None,
+        Leads::Apart | Leads::Closed => Failure::shared(),
+    };
+    let begun = match command.leads {
+        // SAFETY: this process has one thread, and `lead` takes a `Leader` and does not return.
+        Leads::InPlace => unsafe { sys::spawn_in_place(lead, (&raw mut leader).cast()) },
+        // SAFETY: this process has one thread.
+        Leads::Apart | Leads::Closed => match unsafe { sys::fork_single_threaded() } {
+            Ok(None) => be_leader(command, Some(records), failure),
+            Ok(Some(pid)) => Ok(pid),
+            Err(error) => Err(error),
+        },
+    };
+    let leader = match begun {
         Ok(pid) => pid,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
@@ -229,7 +273,7 @@ fn be_warden(
     close_all_but(&[records]);
     // It only waits from now on.
     let _ = sys::set_capabilities(0);
-    reap(leader, records)
+    reap(leader, records, failure)
 }
 
 fn say(records: RawFd, record: Record) {
@@ -240,7 +284,7 @@ fn say(records: RawFd, record: Record) {
 }
 
 /// Waits for everything that comes here, tells of the leader, and ends when nothing is left.
-fn reap(leader: i32, records: RawFd) -> ! {
+fn reap(leader: i32, records: RawFd, failure: Option<Failure>) -> ! {
     loop {
         let mut status = 0;
         // SAFETY: rusage is plain numbers.
@@ -248,6 +292,9 @@ fn reap(leader: i32, records: RawFd) -> ! {
         // SAFETY: both are ours to be written.
         let pid = unsafe { libc::wait4(-1, &raw mut status, libc::__WALL, &raw mut usage) };
         if pid == leader {
+            if let Some((errno, at)) = failure.and_then(Failure::read) {
+                say(records, Record::NotStarted { errno, at });
+            }
             let cpu = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
             let exited = libc::WIFEXITED(status);
             say(
@@ -295,19 +342,56 @@ struct Leader<'a> {
 extern "C" fn lead(told: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the warden gives a `Leader`, and sleeps for as long as it is used.
     let told = unsafe { &*told.cast::<Leader<'_>>() };
-    be_leader(told.command, told.records)
+    be_leader(told.command, Some(told.records), None)
+}
+
+/// What a leader that begins apart could not do: a page that it shares with its warden. It has no pipe any
+/// more when that may be known.
+#[derive(Clone, Copy)]
+struct Failure(*mut i32);
+
+impl Failure {
+    fn shared() -> Option<Self> {
+        // SAFETY: a fresh mapping of one page, which nothing else uses.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        (page != libc::MAP_FAILED).then_some(Self(page.cast()))
+    }
+
+    fn write(self, errno: i32, at: NotStartedAt) {
+        // SAFETY: the page has room for two numbers, and its reader waits for the end of this process.
+        unsafe {
+            self.0.add(1).write_volatile(at as i32);
+            self.0.write_volatile(errno);
+        }
+    }
+
+    fn read(self) -> Option<(i32, NotStartedAt)> {
+        // SAFETY: as above.
+        let (errno, at) = unsafe { (self.0.read_volatile(), self.0.add(1).read_volatile()) };
+        NotStartedAt::of(at)
+            .filter(|_| errno != 0)
+            .map(|at| (errno, at))
+    }
 }
 
 /// The leader: its own session, streams, limits and identity, and then the program.
-fn be_leader(command: &Command, records: RawFd) -> ! {
+fn be_leader(command: &Command, records: Option<RawFd>, failure: Option<Failure>) -> ! {
     let fail = |errno: Errno, at: NotStartedAt| -> ! {
-        say(
-            records,
-            Record::NotStarted {
-                errno: errno.raw_os_error(),
-                at,
-            },
-        );
+        let errno = errno.raw_os_error();
+        match (failure, records) {
+            (Some(failure), _) => failure.write(errno, at),
+            (None, Some(records)) => say(records, Record::NotStarted { errno, at }),
+            (None, None) => {}
+        }
         sys::exit_now(127)
     };
     let _ = rustix::process::setsid();
@@ -333,13 +417,19 @@ fn be_leader(command: &Command, records: RawFd) -> ! {
     let argv = pointers(&command.argv);
     let env = pointers(&command.env);
     // Everything above the streams goes, but the pipe: exec closes that one, on success only.
-    close_all_but(&[0, 1, 2, records]);
-    say(
-        records,
-        Record::Started {
-            pid: rustix::process::getpid().as_raw_nonzero().get(),
-        },
-    );
+    close_all_but(&[0, 1, 2, records.unwrap_or(2)]);
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    if let Some(records) = records {
+        say(records, Record::Started { pid });
+    }
+    if command.leads != Leads::InPlace {
+        // INVARIANT: nothing of ours is open when others may look.
+        close_all_but(&[0, 1, 2]);
+    }
+    if command.leads == Leads::Apart {
+        // Where that fails, its exec is refused.
+        let _ = sys::prctl(libc::PR_SET_DUMPABLE, 1);
+    }
     let mut worst = Errno::NOENT;
     for candidate in &command.candidates {
         let errno = execute(candidate, &argv, &env);
@@ -387,10 +477,12 @@ fn limits(command: &Command) -> rustix::io::Result<()> {
         .open_files
         .min(sys::get_rlimit_hard(libc::RLIMIT_NOFILE));
     sys::set_rlimit(libc::RLIMIT_NOFILE, files)?;
-    let processes = command
-        .processes
-        .min(sys::get_rlimit_hard(libc::RLIMIT_NPROC));
-    sys::set_rlimit(libc::RLIMIT_NPROC, processes)?;
+    if let Some(processes) = command.processes {
+        sys::set_rlimit(
+            libc::RLIMIT_NPROC,
+            processes.min(sys::get_rlimit_hard(libc::RLIMIT_NPROC)),
+        )?;
+    }
     if let Some(bytes) = command.file_bytes {
         sys::set_rlimit(
             libc::RLIMIT_FSIZE,
@@ -403,9 +495,9 @@ fn limits(command: &Command) -> rustix::io::Result<()> {
 fn become_agent(how: BecomeAgent) -> rustix::io::Result<()> {
     match how {
         BecomeAgent::Already => {}
-        BecomeAgent::Switch => {
+        BecomeAgent::Switch(agent) => {
             sys::bound_capabilities(0)?;
-            sys::set_ids(AGENT_ID, AGENT_ID)?;
+            sys::set_ids(agent.uid, agent.gid)?;
         }
         BecomeAgent::Setup { keep } => {
             sys::bound_capabilities(keep)?;
@@ -439,7 +531,8 @@ pub fn call_as_agent(
 
 /// Closes every descriptor but the given ones.
 fn close_all_but(keep: &[RawFd]) {
-    let mut sorted = [RawFd::MAX; 4];
+    // One more than is ever kept, so that the last is the end of all.
+    let mut sorted = [RawFd::MAX; 5];
     sorted[..keep.len()].copy_from_slice(keep);
     sorted.sort_unstable();
     let mut from: u32 = 0;

@@ -12,6 +12,8 @@
 
 pub mod protected;
 pub mod runners;
+pub mod scripts;
+pub mod shadowing;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,39 @@ pub enum CommandError {
     TooLong,
     #[error("a check is one line without characters that are not shown as they are")]
     Misleading,
+    #[error("a name of a file cannot be put into a line of shell")]
+    FileName,
+}
+
+/// What stands for the files of a task in a check of a plan.
+const FILES: &str = "{files}";
+
+/// A check of a plan, for the files of one task.
+///
+/// HOSTILE: whoever made the files chose their names. Each is one word to the shell, and no option
+/// to the command.
+pub fn for_files(text: &str, files: &[ByteText]) -> Result<String, CommandError> {
+    if !text.contains(FILES) {
+        return Ok(text.to_owned());
+    }
+    let mut words = String::new();
+    for path in files {
+        let path = std::str::from_utf8(path.as_bytes()).map_err(|_| CommandError::FileName)?;
+        if path.contains(crate::text::misleads) {
+            return Err(CommandError::FileName);
+        }
+        let before = if path.starts_with('-') { "./" } else { "" };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+".contains(c);
+        if !words.is_empty() {
+            words.push(' ');
+        }
+        match path.chars().all(plain) {
+            true => words.push_str(&format!("{before}{path}")),
+            false => words.push_str(&format!("'{before}{}'", path.replace('\'', "'\\''"))),
+        }
+    }
+    let filled = text.replace(FILES, &words);
+    command(&filled).map(|()| filled)
 }
 
 /// Looks at the text of a check.
@@ -229,18 +264,37 @@ impl CheckReport {
                     .to_owned(),
             );
         }
-        Self {
+        let mut report = Self {
             command: command.to_owned(),
             verdict,
             exam,
             executions,
             notes,
+        };
+        if report.fell_silent() {
+            let why =
+                "its runner told of tests before, and tells of none now: that is not believed";
+            report.notes.push(why.to_owned());
         }
+        report
     }
 
     /// Whether it passes on what a reviewer would take, and not only with the agent's own exam.
     pub fn holds(&self) -> bool {
-        self.verdict.holds() && self.exam.is_none_or(CheckVerdict::holds)
+        let passes = self.verdict.holds() && self.exam.is_none_or(CheckVerdict::holds);
+        passes && !self.fell_silent()
+    }
+
+    /// Whether a runner told of tests before, and tells of none any more.
+    ///
+    /// HOSTILE: what is under test can end the runner with 0 before the first test.
+    fn fell_silent(&self) -> bool {
+        let tells = |tree: Tree| {
+            let counts = self.last(tree).and_then(|ran| ran.counts.as_ref());
+            counts.is_some_and(|counts| counts.all() > 0)
+        };
+        let silent = |tree: Tree| self.last(tree).is_some_and(Ran::passed) && !tells(tree);
+        tells(Tree::Base) && (silent(Tree::Patched) || (self.exam.is_some() && silent(Tree::Exam)))
     }
 
     /// Whether it passes with protected files as the agent left them, and only so.
@@ -339,7 +393,13 @@ impl Checks {
     pub fn hold(&self) -> bool {
         self.reports.iter().all(CheckReport::holds)
     }
+
+    /// Whether somebody stopped one before its end: what it would have said nobody knows.
+    pub fn was_cancelled(&self) -> bool {
+        let mut executions = self.reports.iter().flat_map(|report| &report.executions);
+        executions.any(|own| own.ran.outcome == Outcome::Cancelled)
+    }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

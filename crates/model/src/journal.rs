@@ -128,6 +128,35 @@ pub enum Event {
         log_sha256: String,
         cached: bool,
     },
+    /// The agent is started, or told to go on, within the run's one command.
+    IterationBegan {
+        /// From 1.
+        iteration: u32,
+        most: u32,
+    },
+    /// A check ran for the loop: before the agent (iteration 0), or on what an iteration left.
+    IterationCheck {
+        iteration: u32,
+        check: u64,
+        tree: Tree,
+        outcome: Outcome,
+        code: Option<i32>,
+        signal: Option<i32>,
+        duration_ms: u64,
+        /// Of all that it printed; see [`crate::check::Ran`].
+        log_sha256: String,
+        cached: bool,
+    },
+    /// An iteration is over, and this is the patch of what it left.
+    IterationEnded {
+        iteration: u32,
+        outcome: Outcome,
+        code: Option<i32>,
+        signal: Option<i32>,
+        duration_ms: u64,
+        changed: u64,
+        patch_sha256: String,
+    },
     /// An execution of a sandbox that lasts is over.
     ExecutionEnded { reason: EndReason, processes: u64 },
     /// The run is over.
@@ -173,10 +202,58 @@ pub fn measured(cpu_ms: u64, peak_bytes: u64) -> (Option<u64>, Option<u64>) {
     (measured.then_some(cpu_ms), measured.then_some(peak_bytes))
 }
 
+fn yes() -> bool {
+    true
+}
+
+fn is_true(flag: &bool) -> bool {
+    *flag
+}
+
 /// One thing that was tried from inside, and whether the sandbox stood.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeResult {
     pub probe: String,
     pub held: bool,
+    /// False: this backend is known not to hold it, which does no harm. It is written down as such.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub tried: bool,
     pub detail: String,
+}
+
+impl ProbeResult {
+    /// What a backend may be known to show: pid 1 has no secret in its environment, and where its
+    /// memory is says nothing of what is in it.
+    pub const HARMLESS: [&str; 2] = ["read_pid1_environ", "read_pid1_maps"];
+
+    /// Whether it was left out as harmless. Nothing else can be.
+    pub fn is_left_out(&self) -> bool {
+        !self.tried && Self::HARMLESS.contains(&self.probe.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_harmless_can_be_left_out_of_a_proof() {
+        for (probe, tried, left_out) in [
+            ("read_pid1_maps", false, true),
+            ("read_pid1_maps", true, false),
+            ("read_pid1_mem", false, false),
+            ("read_host_canary", false, false),
+        ] {
+            let result = ProbeResult {
+                probe: probe.to_owned(),
+                held: false,
+                tried,
+                detail: String::new(),
+            };
+            assert_eq!(result.is_left_out(), left_out, "{probe} {tried}");
+            let text = serde_json::to_string(&result).unwrap();
+            assert_eq!(text.contains("tried"), !tried, "{text}");
+            assert_eq!(serde_json::from_str::<ProbeResult>(&text).unwrap(), result);
+        }
+    }
 }

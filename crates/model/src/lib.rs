@@ -1,15 +1,19 @@
 //! Nouns, rules and formats. No IO, no clock, no async, no unsafe: everything here is a plain
 //! function over plain data, so that each rule can be tested as a table.
 
+pub mod agent;
 pub mod attribution;
 pub mod bundle;
 pub mod bytes;
+pub mod campaign;
 pub mod changes;
 pub mod check;
 pub mod claim;
 pub mod environment;
+pub mod eval;
 pub mod flag;
 pub mod gate;
+pub mod guarantees;
 pub mod holding;
 pub mod host;
 pub mod image;
@@ -21,6 +25,7 @@ pub mod observed;
 pub mod outcome;
 pub mod plan;
 pub mod policy;
+pub mod rounds;
 pub mod sandbox;
 pub mod split;
 pub mod strict;

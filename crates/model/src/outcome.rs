@@ -21,6 +21,8 @@ pub enum Outcome {
     OutputLimit,
     /// More happened than a journal may hold; nothing runs unrecorded.
     JournalFull,
+    /// A command that stays had said that its turn was over, and was ended then.
+    TurnEnded,
     /// Stopped by the user.
     Cancelled,
     /// The sandbox went away under the command.
@@ -42,6 +44,7 @@ impl Outcome {
             Self::DiskFull => "disk_full",
             Self::OutputLimit => "output_limit",
             Self::JournalFull => "journal_full",
+            Self::TurnEnded => "turn_ended",
             Self::Cancelled => "cancelled",
             Self::RuntimeLost => "runtime_lost",
         }

@@ -3,6 +3,7 @@
 //! A plan is its user's own, as a policy is. What it names is looked up by the engine; here its
 //! text becomes data, and what is wrong in it is told with a line and a caret.
 
+pub mod budget;
 mod diff;
 #[cfg(test)]
 mod tests;
@@ -15,16 +16,20 @@ use crate::policy::Line;
 use crate::policy::document::DocumentError;
 use crate::policy::document::reader::{Reader, Value, read_text};
 use crate::policy::glob::Globs;
+use crate::rounds::AgentLife;
 use crate::split::content::Pattern;
 
+pub use budget::Budget;
 pub use diff::{Moved, SplitDiff, diff};
 
 /// BOUND: files of one task where the plan says nothing: what a person reviews in one sitting.
 pub const PER_TASK: usize = 10;
 /// BOUND: files of one task. Whoever wants more wants no split.
 pub const MAX_PER_TASK: usize = 10_000;
-/// BOUND: rounds of one task, and attempts at it.
+/// BOUND: rounds of one task.
 pub const MAX_ROUNDS: u32 = 100;
+/// BOUND: attempts at one task: as many as are compared at once.
+pub const MAX_ATTEMPTS: u32 = 64;
 /// BOUND: sandboxes that a plan may ask for at once.
 pub const MAX_PARALLEL: u32 = 10_000;
 /// BOUND: words of an agent's command.
@@ -45,6 +50,7 @@ pub struct Plan {
     pub checks: Checks,
     pub rounds: Rounds,
     pub run: Running,
+    pub budget: Budget,
     /// As they are written in policies, by the name of the limit.
     pub limits: BTreeMap<Limit, String>,
 }
@@ -112,6 +118,7 @@ pub struct Checks {
 pub struct Rounds {
     pub iterations: u32,
     pub attempts: u32,
+    pub agent: AgentLife,
 }
 
 impl Default for Rounds {
@@ -119,6 +126,7 @@ impl Default for Rounds {
         Self {
             iterations: 1,
             attempts: 1,
+            agent: AgentLife::default(),
         }
     }
 }
@@ -134,6 +142,10 @@ pub struct Running {
     /// A file beside the plan, or the name of a policy that is built in.
     pub policy: Option<Line>,
     pub hard_limits: bool,
+    /// What holds the sandboxes, by name; `None`: what the settings say.
+    pub backend: Option<Line>,
+    /// What that must be seen to have, as `kernel=separate`.
+    pub require: Vec<Line>,
 }
 
 impl Plan {
@@ -151,9 +163,11 @@ impl Plan {
         let mut checks = Checks::default();
         let mut rounds = Rounds::default();
         let mut run = Running::default();
+        let mut budget = Budget::default();
         let mut limits = BTreeMap::new();
         let keys = [
-            "name", "brief", "agent", "command", "split", "checks", "loop", "run", "limits",
+            "name", "brief", "agent", "command", "split", "checks", "loop", "run", "budget",
+            "limits",
         ];
         let found = reader.keys(table, &keys);
         for (key, value) in &found {
@@ -166,6 +180,7 @@ impl Plan {
                 "checks" => checks = read_checks(reader, value),
                 "loop" => rounds = read_rounds(reader, value),
                 "run" => run = read_running(reader, value),
+                "budget" => budget = budget::read(reader, value),
                 _ => limits = read_limits(reader, value),
             }
         }
@@ -212,6 +227,7 @@ impl Plan {
             checks,
             rounds,
             run,
+            budget,
             limits,
         })
     }
@@ -314,12 +330,21 @@ fn read_checks<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Checks {
 fn read_rounds<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Rounds {
     let mut rounds = Rounds::default();
     if let Some(table) = reader.table(value) {
-        for (key, value) in reader.keys(table, &["iterations", "attempts"]) {
-            if let Some(count) = count(reader, value, MAX_ROUNDS) {
-                match key {
-                    "iterations" => rounds.iterations = count,
-                    _ => rounds.attempts = count,
-                }
+        for (key, value) in reader.keys(table, &["iterations", "attempts", "agent"]) {
+            if key == "agent" {
+                let ways = [
+                    ("restarts", AgentLife::Restarts),
+                    ("stays", AgentLife::Stays),
+                ];
+                rounds.agent = one_of(reader, value, &ways).unwrap_or_default();
+                continue;
+            }
+            let (count_of, most) = match key {
+                "iterations" => (&mut rounds.iterations, MAX_ROUNDS),
+                _ => (&mut rounds.attempts, MAX_ATTEMPTS),
+            };
+            if let Some(count) = count(reader, value, most) {
+                *count_of = count;
             }
         }
     }
@@ -332,7 +357,15 @@ fn read_running<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Running {
     let Some(table) = reader.table(value) else {
         return run;
     };
-    let keys = ["parallel", "stage", "needs", "policy", "hard_limits"];
+    let keys = [
+        "parallel",
+        "stage",
+        "needs",
+        "policy",
+        "backend",
+        "require",
+        "hard_limits",
+    ];
     for (key, value) in reader.keys(table, &keys) {
         match key {
             "parallel" => run.parallel = count(reader, value, MAX_PARALLEL),
@@ -344,6 +377,8 @@ fn read_running<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Running {
             }
             "needs" => run.needs = globs(reader, value),
             "policy" => run.policy = line(reader, value, beside),
+            "backend" => run.backend = line(reader, value, |_| Ok::<_, String>(())),
+            "require" => run.require = one_or_more(reader, value, guarantee),
             _ => run.hard_limits = reader.boolean(value).unwrap_or_default(),
         }
     }
@@ -455,7 +490,8 @@ fn count<'t>(reader: &mut Reader<'t>, value: &Value<'t>, most: u32) -> Option<u3
     read
 }
 
-fn campaign_name(text: &str) -> Result<(), String> {
+/// Refuses what cannot be the name of a campaign.
+pub fn campaign_name(text: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let first = text
         .bytes()
@@ -478,6 +514,13 @@ fn preset_name(text: &str) -> Result<(), &'static str> {
 }
 
 /// HOSTILE: a plan may have come with a repository; what it names is below it, and nowhere else.
+fn guarantee(text: &str) -> Result<(), &'static str> {
+    match crate::guarantees::Requirement::parse(text) {
+        Some(_) => Ok(()),
+        None => Err("a guarantee and its value are meant, as `kernel=separate`"),
+    }
+}
+
 fn beside(text: &str) -> Result<(), &'static str> {
     use std::path::{Component, Path};
     let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);

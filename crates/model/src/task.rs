@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::bundle::Base;
 use crate::limits::Limit;
+use crate::rounds::AgentLife;
 use crate::split::When;
 use crate::strict::{self, StrictError};
 use crate::{ByteText, hex};
@@ -100,6 +101,9 @@ pub struct Checks {
 pub struct Rounds {
     pub iterations: u32,
     pub attempts: u32,
+    /// Absent: it is started for each iteration.
+    #[serde(default, skip_serializing_if = "AgentLife::is_default")]
+    pub agent: AgentLife,
 }
 
 impl Default for Rounds {
@@ -107,6 +111,7 @@ impl Default for Rounds {
         Self {
             iterations: 1,
             attempts: 1,
+            agent: AgentLife::default(),
         }
     }
 }
@@ -128,6 +133,9 @@ pub struct Requires {
     /// By name; empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<String>,
+    /// What it must be seen to have, as `kernel=separate`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guarantees: Vec<String>,
     /// As `uname -m` has it; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
@@ -171,7 +179,11 @@ pub enum TaskError {
     TooManyChecks,
     #[error("a check of it cannot be used")]
     Check(#[source] crate::check::CommandError),
-    #[error("`loop` has counts from 1 to {}", crate::plan::MAX_ROUNDS)]
+    #[error(
+        "`loop` has counts from 1: at most {} iterations and {} attempts",
+        crate::plan::MAX_ROUNDS,
+        crate::plan::MAX_ATTEMPTS
+    )]
     Rounds,
 }
 
@@ -244,7 +256,8 @@ impl Task {
             crate::check::command(text).map_err(TaskError::Check)?;
         }
         let rounds = 1..=crate::plan::MAX_ROUNDS;
-        if !rounds.contains(&self.rounds.iterations) || !rounds.contains(&self.rounds.attempts) {
+        let attempts = 1..=crate::plan::MAX_ATTEMPTS;
+        if !rounds.contains(&self.rounds.iterations) || !attempts.contains(&self.rounds.attempts) {
             return Err(TaskError::Rounds);
         }
         for (limit, text) in &self.limits {

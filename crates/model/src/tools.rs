@@ -45,6 +45,12 @@ pub const MAX_LINE_BYTES: usize = 2_000;
 /// BOUND: line numbers that an edit gives back.
 pub const MAX_LINES_GIVEN: usize = 1_000;
 
+/// Where the program is inside.
+pub const PROGRAM: &str = "/.ringfence/tools/ringfence-tools";
+
+/// How the tool that packs and unpacks a tree says on its standard output that it failed; its words follow.
+pub const FAILED: [u8; 4] = *b"RFE1";
+
 /// What can be asked, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {

@@ -218,12 +218,26 @@ pub struct Hello {
     /// Soft and hard resource limits of every exec.
     pub open_files: u64,
     pub processes: u64,
+    pub ids: Ids,
     pub file_bytes: Option<u64>,
     pub memory: Option<MemoryWatch>,
     pub cpu_seconds: Option<u64>,
+    /// Where the host cannot look at what the workspace grows by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskWatch>,
     /// Where commands are a setup's and not an agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<Setup>,
+}
+
+/// Whose the ids inside are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ids {
+    /// This sandbox's alone: a bound for one user is a bound for the sandbox.
+    Own,
+    /// Also others' on the host. The number of processes is bounded by other means.
+    Shared,
 }
 
 /// Commands that are root of an image of their own.
@@ -245,6 +259,13 @@ pub enum Observation {
     Off,
 }
 
+/// The guest looks at what the workspace grew by and ends everything beyond the bound.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskWatch {
+    pub bytes: Option<u64>,
+    pub inodes: Option<u64>,
+}
+
 /// The guest looks at the memory in use and ends everything beyond the bound.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryWatch {
@@ -264,6 +285,10 @@ pub struct Prove {
     pub held: Vec<String>,
     /// A directory in which a file can be made, or a file that can be written.
     pub writable: String,
+    /// Attempts that are known to work on this backend, and do no harm. They are not made, and that is
+    /// part of the answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shown: Vec<String>,
 }
 
 /// What to run.
@@ -447,6 +472,7 @@ pub enum Bound {
     Memory,
     Processes,
     Cpu,
+    Disk,
 }
 
 /// A process that outlived its exec's leader.

@@ -32,7 +32,7 @@ pub fn measure(place: &Place, table: &mut Table) -> Result<()> {
     let asked = began.elapsed();
     let weights: Vec<Weight> = alive
         .iter()
-        .map(|(sandbox, _)| weigh(sandbox.pid()))
+        .map(|(sandbox, _)| weigh(sandbox.pid().unwrap_or_default()))
         .collect::<Result<_>>()?;
     let began = Instant::now();
     for (mut sandbox, layer) in alive {

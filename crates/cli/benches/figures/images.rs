@@ -120,13 +120,13 @@ fn content(layer: usize, file: usize) -> Vec<u8> {
 }
 
 /// A daemon of the bench's own.
-struct Docker {
+pub struct Docker {
     daemon: Child,
     socket: String,
 }
 
 impl Docker {
-    fn start(directory: &Path) -> Result<Self> {
+    pub fn start(directory: &Path) -> Result<Self> {
         ensure!(
             rustix::process::geteuid().is_root(),
             "its daemon needs root: `--as-root`"
@@ -157,7 +157,12 @@ impl Docker {
         }
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    /// As `DOCKER_HOST` has it.
+    pub fn socket(&self) -> &str {
+        &self.socket
+    }
+
+    pub fn command(&self, words: &[&str]) -> Command {
         // Beside its daemon there may be others on the path.
         let mut command = Command::new("/usr/bin/docker");
         command.args(["-H", &self.socket]).args(words);

@@ -94,6 +94,7 @@ pub fn host(place: &Place) -> Result<Host> {
 /// A new sandbox.
 pub fn sandbox(host: &Host, from: &From) -> Result<SandboxId> {
     let request = CreateRequest {
+        backend: Default::default(),
         from: from.clone(),
         stage: Stage::Whole,
         name: None,

@@ -109,7 +109,7 @@ fn inside(
     script: &str,
     journal: &mut JournalFile,
 ) -> Result<(Duration, Duration, Seen)> {
-    let guest_before = guest_cpu(sandbox.pid())?;
+    let guest_before = guest_cpu(sandbox.pid().unwrap_or_default())?;
     let began = Instant::now();
     let client = sandbox.client();
     let env = [
@@ -142,7 +142,7 @@ fn inside(
     };
     let time = began.elapsed();
     ensure!(exited.code == Some(0), "`{script}` ended with {exited:?}");
-    let guest = guest_cpu(sandbox.pid())?.saturating_sub(guest_before);
+    let guest = guest_cpu(sandbox.pid().unwrap_or_default())?.saturating_sub(guest_before);
     Ok((time, Duration::from_millis(exited.cpu_ms) + guest, seen))
 }
 

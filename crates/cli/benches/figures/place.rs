@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use ringfence_engine::backend::{Native, Start};
 use ringfence_engine::changes;
 use ringfence_engine::client::Message;
 use ringfence_engine::home::Home;
@@ -208,14 +209,13 @@ impl Place {
             }
         }
         let limits = Limits::for_host(2 << 30);
-        let name = layer.id.as_str();
-        Ok(Sandbox::start_observed(
-            name,
-            &spec,
-            &limits,
-            None,
-            observation,
-        )?)
+        let start = Start {
+            name: layer.id.as_str(),
+            spec: &spec,
+            limits: &limits,
+            gate: None,
+        };
+        Ok(Sandbox::start_observed(&Native, &start, observation)?)
     }
 }
 

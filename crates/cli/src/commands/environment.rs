@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anstream::eprintln;
 use clap::{Args, Subcommand};
 use ringfence_engine::attend::Inputs;
+use ringfence_engine::backend::Native;
 use ringfence_engine::environment::{self, Compared, EnvironmentError, Listed, Order};
 use ringfence_engine::error::Error;
 use ringfence_engine::workspace::open_folder;
@@ -234,12 +235,16 @@ impl Verify {
         let typed = PathBuf::from(std::ffi::OsStr::from_bytes(typed.as_bytes()));
         let folder = open_folder(&home, &typed)?;
         let path = folder.path();
-        let asked = self
-            .policy
-            .asked(&home, &self.limits, Some(path), Vec::new())?;
+        let asked = self.policy.asked(&home, &self.limits, Some(path))?;
         let settled = asked.settle(&home, path).map_err(Error::Policy)?;
         let program = std::env::current_exe()?;
-        let order = Order::of_folder(&settled.effective, &settled.limits, &program, &folder, None)?;
+        let order = Order::of_folder(
+            (&settled.effective, &settled.limits),
+            &program,
+            &Native,
+            &folder,
+            None,
+        )?;
         let mut console = Live::new(Passing::ToStderr, false);
         let resolved = environment::resolve(&home, &store, &order, &mut console)?;
         let changed = || EnvironmentError::Changed {

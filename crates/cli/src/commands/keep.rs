@@ -11,6 +11,7 @@ use ringfence_engine::keeper::{Ready, keep, say};
 use ringfence_engine::sandboxes::settle::settle;
 
 use super::{host, open_host};
+use crate::trace;
 
 /// Keep a sandbox
 #[derive(Debug, Args)]
@@ -22,6 +23,7 @@ impl Keep {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         // It lives long; what its caller had open is not its to hold.
         ringfence_jail::close_inherited();
+        trace::begin(trace::Goes::ToStandardError)?;
         let told = std::cell::Cell::new(false);
         let mut up = |ready: &Ready| {
             told.set(true);

@@ -1,10 +1,11 @@
 //! `ringfence list`.
 
-use std::io::Write as _;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_engine::home::Home;
+use ringfence_engine::run::ROUNDS;
 use ringfence_engine::store::{Archived, Decided, RunFilter, RunRecord, Store};
 use ringfence_engine::verdicts::{self, Standing};
 use ringfence_model::ByteText;
@@ -32,7 +33,10 @@ pub struct List {
     /// Those as well that `compare --keep` took out of the way
     #[arg(long)]
     all: bool,
-    /// Print one JSON object per line
+    /// Only those of a campaign
+    #[arg(long, value_name = "NAME")]
+    campaign: Option<String>,
+    /// Print one list of JSON, an object in each line
     #[arg(long)]
     json: bool,
 }
@@ -46,8 +50,10 @@ impl List {
             (_, _, true) => Some(Decided::Rejected),
             _ => None,
         };
+        let campaign = self.campaign.as_ref().map(|name| store.campaign(name));
         let filter = RunFilter {
             decided,
+            campaign: campaign.transpose()?.map(|own| own.id),
             archived: match self.all {
                 true => Archived::Shown,
                 false => Archived::Hidden,
@@ -59,11 +65,12 @@ impl List {
         runs.truncate(self.limit);
         let mut out = std::io::stdout().lock();
         if self.json {
-            for run in &runs {
+            let rows = runs.iter().map(|run| {
                 let mut row = row(run);
                 row["review"] = review_json(&home, &store, run);
-                writeln!(out, "{}", clean_json(&serde_json::to_string(&row)?))?;
-            }
+                row
+            });
+            print_list(&mut out, rows)?;
             return Ok(ExitCode::SUCCESS);
         }
         if runs.is_empty() {
@@ -86,11 +93,11 @@ impl List {
             let changed = run
                 .changed_files
                 .map_or_else(|| "-".to_owned(), |n| n.to_string());
-            let named = run
-                .name
-                .as_ref()
-                .map(|name| format!("[{}] ", clean(name)))
-                .unwrap_or_default();
+            let of = run.campaign();
+            let of = of.map(|of| format!("{} {}", of.name, of.number));
+            let named = run.name.clone().or(of);
+            let named = named.map(|name| format!("[{}] ", clean(&name)));
+            let named = named.unwrap_or_default();
             let command = shorten(&command(run), room.saturating_sub(named.chars().count()));
             writeln!(
                 out,
@@ -111,6 +118,22 @@ impl List {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// One list of JSON, an item in each line.
+pub fn print_list(
+    out: &mut dyn Write,
+    rows: impl IntoIterator<Item = serde_json::Value>,
+) -> anyhow::Result<()> {
+    let mut before = "[\n";
+    for row in rows {
+        let text = clean_json(&serde_json::to_string(&row)?);
+        write!(out, "{before}{text}")?;
+        before = ",\n";
+    }
+    let end = if before == ",\n" { "\n]" } else { "[]" };
+    writeln!(out, "{end}")?;
+    Ok(())
 }
 
 /// Where a run stands, in a word.
@@ -150,7 +173,7 @@ pub fn command(run: &RunRecord) -> String {
 
 /// What the store knows of a run, as JSON.
 pub fn row(run: &RunRecord) -> serde_json::Value {
-    json!({
+    let mut row = json!({
         "run": run.id,
         "name": run.name,
         "status": run.status,
@@ -165,5 +188,10 @@ pub fn row(run: &RunRecord) -> serde_json::Value {
         "changed_files": run.changed_files,
         "insertions": run.insertions,
         "deletions": run.deletions,
-    })
+        "campaign": run.campaign(),
+    });
+    if let Some(rounds) = run.detail.get(ROUNDS) {
+        row[ROUNDS] = rounds.clone();
+    }
+    row
 }

@@ -5,20 +5,21 @@ mod explain;
 mod learn;
 mod presets;
 
-use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use ringfence_engine::campaign::Typed;
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
-use ringfence_engine::policy::{self, Asked};
+use ringfence_engine::policy::Asked;
 use ringfence_model::ByteText;
 use ringfence_model::limits::Limits;
-use ringfence_model::policy::{Effective, Line};
+use ringfence_model::policy::Line;
 
 use super::limits::{LimitArgs, typed_as};
+use super::program;
 
 /// Read a policy, and say what it allows and why
 #[derive(Debug, Args)]
@@ -62,48 +63,38 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// The host's policy with what was typed. Presets take nothing from the folder.
+    /// The host's policy with what was typed.
     pub fn asked(
         &self,
         home: &Home,
         limits: &LimitArgs,
         folder: Option<&Path>,
-        hide: Vec<Line>,
     ) -> Result<Asked, Error> {
-        self.asked_over(None, home, limits, folder, hide)
+        self.typed(limits)?.asked(None, home, folder)
     }
 
-    /// The same, over a policy that came along where none is typed.
-    pub fn asked_over(
-        &self,
-        own: Option<Effective>,
-        home: &Home,
-        limits: &LimitArgs,
-        folder: Option<&Path>,
-        hide: Vec<Line>,
-    ) -> Result<Asked, Error> {
-        let mut host = match own.filter(|_| self.policy.is_none()) {
-            Some(own) => own,
-            None => policy::of_host(home, self.policy.as_deref(), folder)?,
-        };
-        policy::allow_setup(home, &mut host, &self.setup_network, folder)?;
-        if let Some(image) = &self.image {
-            host.environment.image = Some(Line {
+    /// What was typed, and nothing else yet.
+    pub fn typed(&self, limits: &LimitArgs) -> Result<Typed, Error> {
+        Ok(Typed {
+            policy: self.policy.clone(),
+            image: self.image.as_ref().map(|image| Line {
                 text: image.clone(),
                 from: typed_as("--image"),
-            });
-        }
-        let value = |line: &Line| {
-            let value = std::env::var_os(&line.text)?;
-            Some((line.text.clone(), ByteText(value.into_vec())))
-        };
-        let caller: BTreeMap<String, ByteText> = host.env.pass.iter().filter_map(value).collect();
-        Ok(Asked {
-            host,
-            usual: Limits::for_host(ringfence_jail::total_memory_bytes()),
+            }),
+            setup_network: self.setup_network.clone(),
             limits: limits.bounds(),
-            hide,
-            caller,
+            ..nothing_typed()?
         })
     }
+}
+
+/// Nothing was typed of a policy.
+pub fn nothing_typed() -> Result<Typed, Error> {
+    let usual = Limits::for_host(ringfence_jail::total_memory_bytes());
+    Ok(Typed::nothing(program()?, usual, variable))
+}
+
+/// What a variable of this process holds.
+pub fn variable(name: &str) -> Option<ByteText> {
+    Some(ByteText(std::env::var_os(name)?.into_vec()))
 }

@@ -12,6 +12,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use ringfence_engine::campaign;
 use ringfence_engine::home::Home;
 use ringfence_engine::review::Opened;
 use ringfence_engine::store::{Decided, RunFilter, RunRecord, Store};
@@ -40,12 +41,15 @@ pub struct Review {
     #[arg(
         default_value = "last",
         value_name = "RUN",
-        conflicts_with = "all_held"
+        conflicts_with_all = ["all_held", "campaign"]
     )]
     run: String,
     /// One after another, all that wait for a verdict, the oldest first
     #[arg(long)]
     all_held: bool,
+    /// One after another, what the tasks of a campaign left and waits for a verdict, in their order
+    #[arg(long, value_name = "NAME", conflicts_with = "all_held")]
+    campaign: Option<String>,
     /// Print it all; on a terminal through `$PAGER`, where that is set
     #[arg(long)]
     plain: bool,
@@ -71,9 +75,10 @@ const HELD: usize = 1000;
 impl Review {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (home, store) = open()?;
-        let runs = match self.all_held {
-            false => vec![store.find(&self.run)?],
-            true => {
+        let runs = match (&self.campaign, self.all_held) {
+            (Some(name), _) => campaign::held(&store, &store.campaign(name)?)?,
+            (None, false) => vec![store.find(&self.run)?],
+            (None, true) => {
                 let filter = RunFilter {
                     decided: Some(Decided::Held),
                     ..RunFilter::default()
@@ -177,14 +182,17 @@ impl Review {
 
 /// Where a run stands, in lines.
 fn standing(home: &Home, store: &Store, run: &RunRecord) -> anyhow::Result<Vec<String>> {
-    let lines = match verdicts::proven(store, home, run)? {
-        Standing::Held(holds) => holds.iter().map(|hold| format!("held: {hold}")).collect(),
-        Standing::Approved(verdict) | Standing::Rejected(verdict) => vec![words(&verdict)],
-        Standing::Changed(verdict) => vec![
+    let task = run.campaign();
+    let task = task.map(|own| format!("task {} of campaign {}", own.number, own.name));
+    let mut lines: Vec<String> = task.into_iter().collect();
+    match verdicts::proven(store, home, run)? {
+        Standing::Held(holds) => lines.extend(holds.iter().map(|hold| format!("held: {hold}"))),
+        Standing::Approved(verdict) | Standing::Rejected(verdict) => lines.push(words(&verdict)),
+        Standing::Changed(verdict) => lines.extend([
             words(&verdict),
             "the bundle is not the one that was approved".to_owned(),
-        ],
-    };
+        ]),
+    }
     Ok(lines.iter().map(|line| clean(line)).collect())
 }
 

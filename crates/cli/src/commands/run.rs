@@ -1,5 +1,6 @@
 //! `ringfence run`.
 
+mod agent;
 mod attempts;
 pub mod checks;
 mod task;
@@ -13,28 +14,31 @@ use std::process::ExitCode;
 
 use anstream::eprintln;
 use clap::Args;
+use ringfence_engine::agents;
 use ringfence_engine::attend::Inputs;
+use ringfence_engine::campaign::{self, CampaignError, Typed};
 use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
 use ringfence_engine::ids::RunId;
 use ringfence_engine::run::{RunRequest, RunResult};
-use ringfence_engine::workspace::{Ignored, View, open_folder};
+use ringfence_engine::workspace::Ignored;
 use ringfence_jail::signals::Signals;
 use ringfence_jail::terminal::RawMode;
 use ringfence_model::ByteText;
 use ringfence_model::flag::{Flag, Severity};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::outcome::RunStatus;
-use ringfence_model::policy::{Bounds, Line};
+use ringfence_model::policy::Line;
+use ringfence_model::rounds::{AgentLife, Rounds};
 use ringfence_model::wire::WindowSize;
 
-use self::task::Tasked;
+use super::backends::HeldArgs;
 use super::limits::{LimitArgs, VariableArgs, typed_as};
 use super::list;
 use super::open;
 use super::policy::PolicyArgs;
 use crate::console::{Live, Passing, window_size};
-use crate::text::{clean, clean_json};
+use crate::text::{clean, clean_json, plural};
 
 /// Run a command in a fresh sandbox on a copy of a folder, and keep a patch of what it changed
 ///
@@ -46,6 +50,10 @@ use crate::text::{clean, clean_json};
 ///
 /// With `--check`, the host runs commands of its own on the folder with the patch, in fresh
 /// sandboxes. If the command succeeded and one of them does not hold, the exit code is 5.
+///
+/// With `--iterations`, a command whose checks do not hold is told what they printed and goes on with
+/// its files: by the file that `$RINGFENCE_FEEDBACK` names, by its standard input, or where a word of
+/// it has `{feedback}`.
 #[derive(Debug, Args)]
 pub struct Run {
     #[command(flatten)]
@@ -53,12 +61,23 @@ pub struct Run {
     /// Run the task of this document; what is typed counts more than what it says
     #[arg(long, value_name = "FILE", conflicts_with_all = ["shell", "same_path", "attempts"])]
     task: Option<PathBuf>,
+    #[command(flatten)]
+    who: agent::AgentArgs,
     /// A name for this run
     #[arg(long)]
     name: Option<String>,
     /// Run a shell, or the command as one line of shell
     #[arg(long)]
     shell: bool,
+    /// Send the command back with the output of failing checks, up to this often in all
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    iterations: Option<u32>,
+    /// The command stays for all iterations: it prints `$RINGFENCE_TURN` when its turn is over
+    #[arg(long)]
+    stay: bool,
+    /// Run a task that has no check
+    #[arg(long, requires = "task")]
+    unchecked: bool,
     /// Run it this often, each time from the same start, and compare
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -92,6 +111,8 @@ pub struct How {
     #[arg(long)]
     require_hard: bool,
     #[command(flatten)]
+    held: HeldArgs,
+    #[command(flatten)]
     variables: VariableArgs,
     /// Make paths absent inside: `.env*` anywhere, `conf/key`, `secrets/**`
     #[arg(long, value_name = "GLOB")]
@@ -112,7 +133,7 @@ impl Run {
         let signals = Signals::hold()?;
         if self.attempts > 1 {
             let (home, _) = open()?;
-            let request = self.request(&home, false, None)?;
+            let request = self.request(&home, false)?;
             for note in &request.notes {
                 eprintln!("note: {}", clean(note));
             }
@@ -123,14 +144,14 @@ impl Run {
         let interactive = stdin.is_terminal()
             && std::io::stdout().is_terminal()
             && !self.json
-            && self.task.is_none();
+            && self.task.is_none()
+            && !self.who.is_told()
+            && self.iterations.is_none_or(|most| most == 1);
         let (home, store) = open()?;
-        let file = self.task.as_deref();
-        let task = file
-            .map(|file| Tasked::open(file, &self.argv()))
-            .transpose()?;
-        let request = self.request(&home, interactive, task.as_ref())?;
-        let told = task.as_ref().map(Tasked::input).transpose()?;
+        let request = self.request(&home, interactive)?;
+        if self.task.is_some() && !self.unchecked && request.policy.review.checks.is_empty() {
+            anyhow::bail!(Error::Campaign(CampaignError::NoCheck));
+        }
         for note in &request.notes {
             eprintln!("note: {}", clean(note));
         }
@@ -145,10 +166,9 @@ impl Run {
         let mut console = Live::new(passing, interactive).holding(raw);
         let inputs = Inputs {
             // A terminal without our taking its output is the caller's own, not the command's.
-            stdin: match &told {
-                Some(brief) => brief.as_ref().map(|brief| brief.as_fd()),
-                None => (interactive || !stdin.is_terminal()).then(|| stdin.as_fd()),
-            },
+            stdin: (interactive || !stdin.is_terminal())
+                .then(|| stdin.as_fd())
+                .filter(|_| request.input.is_none()),
             signals: Some(&signals),
         };
         let result = ringfence_engine::run::run(&home, &store, &request, &inputs, &mut console);
@@ -172,6 +192,7 @@ impl Run {
             let code = match (result.exit_code, result.signal) {
                 (Some(code), _) => code,
                 (None, Some(signal)) => 128 + signal,
+                _ if result.status == RunStatus::Done => 0,
                 _ => 1,
             };
             return ExitCode::from(u8::try_from(code).unwrap_or(1));
@@ -179,20 +200,29 @@ impl Run {
         checks::exit_code(result)
     }
 
-    fn request(
-        &self,
-        home: &Home,
-        interactive: bool,
-        task: Option<&Tasked>,
-    ) -> anyhow::Result<RunRequest> {
-        let folder = match task {
-            // Nobody needs the folder of a document where another one is typed.
-            Some(task) if self.how.repo.is_none() => task.folder()?,
-            _ => std::env::current_dir()?,
+    fn request(&self, home: &Home, interactive: bool) -> anyhow::Result<RunRequest> {
+        let typed = Typed {
+            words: self.argv(),
+            agent: self.who.agent.clone(),
+            ..self.how.typed()?
         };
-        let mut request = self.how.request_of(home, &folder, task)?;
-        request.argv = task.map_or_else(|| self.argv(), Tasked::words);
+        let mut request = match (&self.task, &self.who.agent) {
+            (Some(file), _) => task::request(home, file, &typed)?,
+            (None, Some(name)) => {
+                let prompt = self.who.prompt()?;
+                let mut request = typed.request(home, &std::env::current_dir()?)?;
+                let folder = &request.folder;
+                let prepared = agents::prepare(home, name, &prompt, &typed.words, folder);
+                let told = prepared.and_then(|prepared| prepared.join(&mut request));
+                let told = told.map_err(Error::Agent)?;
+                request.input = Some(told.unwrap_or_default().into_bytes());
+                request.brief = Some(prompt.into_bytes());
+                request
+            }
+            (None, None) => typed.request(home, &std::env::current_dir()?)?,
+        };
         request.name = self.name.clone();
+        self.ask(&mut request)?;
         if !interactive {
             return Ok(request);
         }
@@ -208,6 +238,28 @@ impl Run {
             rows: 24,
         }));
         Ok(request)
+    }
+
+    /// What the agent is asked, and how often it is sent back.
+    fn ask(&self, request: &mut RunRequest) -> anyhow::Result<()> {
+        if self.who.agent.is_none() && self.who.is_told() {
+            let brief = self.who.prompt()?;
+            let (words, input) = campaign::placed(&request.argv, &brief)?;
+            request.argv = words;
+            request.input = Some(input.unwrap_or_default().into_bytes());
+            request.brief = Some(brief.into_bytes());
+        }
+        if self.iterations.is_some() || self.stay {
+            let rounds = request.rounds.get_or_insert(Rounds {
+                iterations: 1,
+                agent: AgentLife::Restarts,
+            });
+            rounds.iterations = self.iterations.unwrap_or(rounds.iterations);
+            if self.stay {
+                rounds.agent = AgentLife::Stays;
+            }
+        }
+        Ok(())
     }
 
     fn argv(&self) -> Vec<ByteText> {
@@ -234,75 +286,37 @@ impl Run {
 impl How {
     /// What is asked of a folder, if `--repo` names no other. Without a command.
     pub fn request(&self, home: &Home, folder: &Path) -> anyhow::Result<RunRequest> {
-        self.request_of(home, folder, None)
+        Ok(self.typed()?.request(home, folder)?)
     }
 
-    /// The same of a task; what is typed counts more than what it says.
-    fn request_of(
-        &self,
-        home: &Home,
-        folder: &Path,
-        task: Option<&Tasked>,
-    ) -> anyhow::Result<RunRequest> {
-        let folder = self.repo.clone().unwrap_or_else(|| folder.to_owned());
-        let real = open_folder(home, &folder)?;
+    /// What was typed, without a command.
+    fn typed(&self) -> anyhow::Result<Typed> {
         let hide = self.hide.iter().map(|text| Line {
             text: text.clone(),
             from: typed_as("--hide"),
         });
-        let mut hide: Vec<Line> = hide.collect();
-        let mut limits = Bounds::new();
-        let mut own = None;
-        if let Some(task) = task {
-            hide.extend(task.hidden(&real)?);
-            limits = task.bounds();
-            own = task.policy(home, &real)?;
-        }
-        let path = Some(real.path());
-        let mut asked = self
-            .policy
-            .asked_over(own, home, &self.limits, path, hide)?;
-        limits.append(&mut asked.limits);
-        asked.limits = limits;
-        let mut policy = asked.settle(home, real.path()).map_err(Error::Policy)?;
-        for check in task.into_iter().flat_map(Tasked::checks) {
-            policy.effective.review.add(check);
-        }
+        let mut checks = Vec::new();
         for text in &self.checks {
             ringfence_model::check::command(text)?;
-            policy.effective.review.add(Line {
+            checks.push(Line {
                 text: text.clone(),
                 from: typed_as("--check"),
             });
         }
-        let notes = policy.notes();
-        let mut env = policy.env;
-        env.extend(self.variables.variables());
-        let inside = self
-            .same_path
-            .then(|| std::fs::canonicalize(&folder))
-            .transpose();
-        let inside = inside.map_err(|_| Error::NoFolder(folder.clone()))?;
-        Ok(RunRequest {
-            argv: Vec::new(),
-            name: None,
-            limits: policy.limits,
-            require_hard: self.require_hard || task.is_some_and(Tasked::requires_hard),
-            env,
-            view: View {
-                inside,
-                ignored: if self.include_ignored {
-                    Ignored::Included
-                } else {
-                    Ignored::LeftBehind
-                },
+        Ok(Typed {
+            folder: self.repo.clone(),
+            hide: hide.collect(),
+            checks,
+            env: self.variables.variables(),
+            require_hard: self.require_hard,
+            backend: self.held.choice(),
+            ignored: if self.include_ignored {
+                Ignored::Included
+            } else {
+                Ignored::LeftBehind
             },
-            policy: policy.effective,
-            notes,
-            terminal: None,
-            attempt: None,
-            program: std::env::current_exe()?,
-            folder,
+            same_path: self.same_path,
+            ..self.policy.typed(&self.limits)?
         })
     }
 }
@@ -367,6 +381,10 @@ fn tell(result: &RunResult, told: &[String]) {
     for note in result.notes.iter().filter(|note| !told.contains(note)) {
         eprintln!("  note: {}", clean(note));
     }
+    checks::tell_rounds(result);
+    if let Some(usage) = &result.usage {
+        eprintln!("  the agent says: {}", clean(&agent::said(usage)));
+    }
     checks::tell(&result.checks, " ");
     tell_flags(&result.flags, result.run);
     if !result.changed_files.is_empty() {
@@ -398,13 +416,5 @@ fn tell_flags(flags: &[Flag], run: RunId) {
             "  {serious} serious and {}; why: ringfence show {run}",
             plural(warnings, "warning")
         );
-    }
-}
-
-fn plural(count: usize, word: &str) -> String {
-    match (count, word) {
-        (1, _) => format!("1 {word}"),
-        (_, "process") => format!("{count} processes"),
-        _ => format!("{count} {word}s"),
     }
 }

@@ -9,6 +9,7 @@ mod fs;
 mod history;
 mod lifecycle;
 mod network;
+mod relocate;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ enum Verb {
     Resume(lifecycle::Resume),
     Rm(lifecycle::Rm),
     Network(network::Network),
+    Move(relocate::Move),
     History(history::History),
     Fs(fs::Fs),
 }
@@ -62,6 +64,7 @@ impl Sandbox {
             Verb::Resume(verb) => verb.run(),
             Verb::Rm(verb) => verb.run(),
             Verb::Network(verb) => verb.run(),
+            Verb::Move(verb) => verb.run(),
             Verb::History(verb) => verb.run(),
             Verb::Fs(verb) => verb.run(),
         }

@@ -60,6 +60,14 @@ impl Show {
                 }
             }
         }
+        if let Some(of) = run.campaign() {
+            let (name, task) = (clean(&of.name), clean(&of.task));
+            writeln!(
+                out,
+                "\n## Campaign\n\n- task {} (`{task}`) of `{name}`",
+                of.number
+            )?;
+        }
         if run.bundle.is_some() {
             writeln!(out, "\n## Review\n")?;
             match verdicts::proven(&store, &home, &run)? {

@@ -11,7 +11,7 @@ use ringfence_model::outcome::RunStatus;
 use serde_json::json;
 
 use super::{list, open_host};
-use crate::text::{clean, clean_json, shorten, time};
+use crate::text::{clean, clean_json, plural, shorten, time};
 
 /// Show what is there: sandboxes, what runs in them, and what is cached
 #[derive(Debug, Args)]
@@ -111,13 +111,6 @@ impl Status {
             HumanBytes(free(host.home.root()))
         )?;
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn plural(count: usize, word: &str) -> String {
-    match count {
-        1 => format!("1 {word}"),
-        n => format!("{n} {word}s"),
     }
 }
 

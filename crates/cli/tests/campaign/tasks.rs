@@ -179,11 +179,11 @@ fn a_task_that_is_not_as_written_is_not_run() -> Result<()> {
         }
         fs::write(
             &bad,
-            good.replace("command = [\"./agent.sh\"]", "preset = \"claude\""),
+            good.replace("command = [\"./agent.sh\"]", "preset = \"no-such-agent\""),
         )?;
         let output = refused(env, fixture, &["run", "--task", "bad.toml"], 2)?;
         ensure!(
-            output.stderr.contains("names the agent `claude`"),
+            output.stderr.contains("there is no agent `no-such-agent`"),
             "{}",
             output.stderr
         );
@@ -192,6 +192,81 @@ fn a_task_that_is_not_as_written_is_not_run() -> Result<()> {
             none.stderr.contains("there is no `none.toml`"),
             "{}",
             none.stderr
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn r12_a_task_has_a_check_or_is_not_run() -> Result<()> {
+    in_each_mode("unchecked", |env, fixture| {
+        tree(env, fixture, &[("src/a.py", "old\n")])?;
+        plan(env, fixture, "[split]\nfiles = 'src/*.py'\n")?;
+        commit_all(env, fixture)?;
+        let tasks = written(env, fixture)?;
+        let task = tasks[0].to_str().context("a path of the test")?;
+        let output = refused(env, fixture, &["run", "--task", task, "--", "true"], 2)?;
+        ensure!(
+            output.stderr.contains("the task has no check"),
+            "{}",
+            output.stderr
+        );
+        ensure!(output.stderr.contains("--unchecked"), "{}", output.stderr);
+        let shell = "cat $RINGFENCE_BRIEF; pwd; echo new > src/a.py";
+        for (more, outcome) in [
+            (&["--unchecked"][..], "unchecked"),
+            (&["--check", "grep -q new src/a.py"], "passed"),
+        ] {
+            let words = [
+                &["run", "--json", "--task", task],
+                more,
+                &["--", "sh", "-c", shell],
+            ];
+            let output = env.call(fixture).finish(&words.concat())?;
+            let result = output.json.clone().with_context(|| output.tail())?;
+            ensure!(
+                result["rounds"]["outcome"] == outcome,
+                "{}",
+                result["rounds"]
+            );
+            // The brief is inside, and not in the workspace.
+            let told = "Make it so.\n\nFiles of this task:\n- src/a.py\n/workspace\n";
+            ensure!(said(&result) == told, "{}", said(&result));
+            ensure!(result["changed_files"] == json!(["src/a.py"]), "{result}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_loop_of_a_task_is_that_of_its_plan() -> Result<()> {
+    in_each_mode("rounds", |env, fixture| {
+        tree(env, fixture, &[("src/a.py", "0\n")])?;
+        let split = "[split]\nfiles = 'src/*.py'\n[checks]\nfinal = 'grep -q 2 src/a.py'\n\
+             [loop]\niterations = 3\nagent = 'stays'\n";
+        plan(env, fixture, split)?;
+        commit_all(env, fixture)?;
+        let tasks = written(env, fixture)?;
+        holds(&Task::parse(&fs::read(&tasks[0])?)?)?;
+        let task = tasks[0].to_str().context("a path of the test")?;
+        let shell = "n=0; while read -r file; do n=$((n + 1)); echo ${file##*/}; \
+             echo $n > src/a.py; echo $RINGFENCE_TURN; done";
+        let words = ["run", "--json", "--task", task, "--", "sh", "-c", shell];
+        let output = env.call(fixture).finish(&words)?;
+        let result = output.json.clone().with_context(|| output.tail())?;
+        let rounds = &result["rounds"];
+        ensure!(
+            rounds["outcome"] == "passed" && rounds["agent"] == "stays" && rounds["most"] == 3,
+            "{rounds}"
+        );
+        ensure!(
+            rounds["iterations"].as_array().map(Vec::len) == Some(2),
+            "{rounds}"
+        );
+        let seen = said(&result);
+        ensure!(
+            seen.starts_with("ringfence-brief.md\n") && seen.contains("\nringfence-feedback.md\n"),
+            "{seen}"
         );
         Ok(())
     })

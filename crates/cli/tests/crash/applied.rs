@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
-use crate::points::{each, moment};
+use crate::points::{dies_at, each, moment};
 use crate::scene::{call, in_modes_at_once};
 use crate::support::{Fixture, Sandboxed};
 
@@ -46,20 +44,9 @@ fn dies_and_is_settled(
     (run, point): (&str, &str),
     (before, after): (&Contents, &Contents),
 ) -> Result<()> {
-    let met = fixture.folder.with_file_name("met");
-    let _ = fs::remove_file(&met);
-    let output = env
-        .call(fixture)
-        .variable("RINGFENCE_FAIL", point)
-        .variable("RINGFENCE_FAIL_MET", &met.to_string_lossy())
-        .live(&["apply", run])?
-        .finish()?;
-    ensure!(output.status.signal() == Some(9), "{}", output.tail());
-    let said = fs::read_to_string(&met).unwrap_or_default();
-    ensure!(said == point, "it was not met: {}", output.tail());
+    dies_at(env, fixture, point, &["apply", run])?;
     // Any command settles it.
-    let rows = call(env, fixture, &["list", "--json"])?;
-    serde_json::from_str::<Value>(rows.lines().next().unwrap_or_default())?;
+    env.runs(fixture, &[])?;
     let done = ["done", "cleared"].contains(&moment(point));
     let expected = if done { after } else { before };
     let found = contents(&fixture.folder)?;

@@ -151,6 +151,9 @@ fn a_store_of_another_version_is_brought_up_or_left_alone() -> Result<()> {
              DROP TABLE sandboxes; DROP TABLE layers; DROP TABLE bases; DROP TABLE mirrors; DROP TABLE programs;
              DROP TABLE verdicts; DROP TABLE pull_requests; DROP TABLE environments;
              DROP TABLE image_names; DROP TABLE images; DROP TABLE image_layers;
+             DROP TABLE campaign_tasks; DROP TABLE campaigns; DROP INDEX runs_by_campaign;
+             DROP TRIGGER run_began; DROP TRIGGER run_step; DROP TRIGGER run_ended;
+             DROP TRIGGER run_removed; DROP TABLE events;
              PRAGMA user_version = 1",
         )?;
         let list = call(env, fixture, &["list"])?;

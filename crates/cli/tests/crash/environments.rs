@@ -2,13 +2,12 @@
 //! is left behind.
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::points::each;
+use crate::points::{dies_at, each};
 use crate::scene::{call, cgroups, in_modes_at_once};
 use crate::support::{Fixture, Sandboxed};
 
@@ -47,24 +46,11 @@ fn a_setup_is_whole_or_made_again() -> Result<()> {
 }
 
 fn dies(env: &Sandboxed, fixture: &Fixture, point: &str) -> Result<()> {
-    let met = fixture.folder.with_file_name("met");
-    let _ = fs::remove_file(&met);
-    let output = env
-        .call(fixture)
-        .variable("RINGFENCE_FAIL", point)
-        .variable("RINGFENCE_FAIL_MET", &met.to_string_lossy())
-        .live(&["run", "--", "true"])?
-        .finish()?;
-    ensure!(output.status.signal() == Some(9), "{}", output.tail());
-    let said = fs::read_to_string(&met).unwrap_or_default();
-    ensure!(said == point, "it was not met: {}", output.tail());
-    Ok(())
+    dies_at(env, fixture, point, &["run", "--", "true"])
 }
 
 fn remove_runs(env: &Sandboxed, fixture: &Fixture) -> Result<()> {
-    let rows = call(env, fixture, &["list", "--json"])?;
-    for row in rows.lines() {
-        let row: Value = serde_json::from_str(row)?;
+    for row in env.runs(fixture, &[])? {
         call(env, fixture, &["rm", row["run"].as_str().context("an id")?])?;
     }
     Ok(())

@@ -1,12 +1,14 @@
 //! Death at every step: whatever was asked for is done or was not, and can be asked for again.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 
 use anyhow::{Context, Result, ensure};
 use ringfence_engine::fail::POINTS;
 
 use crate::scene::{BACKGROUND, Scene, in_modes_at_once};
-use crate::support::run_quietly;
+use crate::support::{Fixture, Sandboxed, run_quietly};
 
 /// Verbs with the test that walks their points.
 const WALKED: &[&str] = &[
@@ -28,11 +30,29 @@ const WALKED: &[&str] = &[
     "environment",
     "image",
     "apply",
+    "campaign",
+    "merge",
 ];
 
 fn points(verb: &str) -> impl Iterator<Item = &'static str> {
     let of_verb = move |point: &&&str| point.split(':').next() == Some(verb);
     POINTS.iter().filter(of_verb).copied()
+}
+
+/// A call that dies at a point, and nowhere else.
+pub fn dies_at(env: &Sandboxed, fixture: &Fixture, point: &str, words: &[&str]) -> Result<()> {
+    let met = fixture.folder.with_file_name("met");
+    let _ = fs::remove_file(&met);
+    let output = env
+        .call(fixture)
+        .variable("RINGFENCE_FAIL", point)
+        .variable("RINGFENCE_FAIL_MET", &met.to_string_lossy())
+        .live(words)?
+        .finish()?;
+    ensure!(output.status.signal() == Some(9), "{}", output.tail());
+    let said = fs::read_to_string(&met).unwrap_or_default();
+    ensure!(said == point, "it was not met: {}", output.tail());
+    Ok(())
 }
 
 pub fn moment(point: &str) -> &str {

@@ -3,13 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::process::ExitStatusExt as _;
 
 use anyhow::{Context, Result, ensure};
 use ringfence_model::bundle::FILES;
-use serde_json::Value;
 
-use crate::points::{each, moment};
+use crate::points::{dies_at, each, moment};
 use crate::scene::{call, in_modes_at_once};
 use crate::support::{Fixture, Sandboxed};
 
@@ -24,13 +22,11 @@ fn a_bundle_is_whole_or_not_there() -> Result<()> {
 const SHELL: &str = "echo more >> a.txt; echo x > x";
 
 fn dies_and_is_settled(env: &Sandboxed, fixture: &Fixture, point: &str) -> Result<()> {
-    let met = fixture.folder.with_file_name("met");
-    let _ = fs::remove_file(&met);
-    let output = env
-        .call(fixture)
-        .variable("RINGFENCE_FAIL", point)
-        .variable("RINGFENCE_FAIL_MET", &met.to_string_lossy())
-        .live(&[
+    dies_at(
+        env,
+        fixture,
+        point,
+        &[
             "run",
             "--check",
             "grep -q more a.txt",
@@ -38,15 +34,14 @@ fn dies_and_is_settled(env: &Sandboxed, fixture: &Fixture, point: &str) -> Resul
             "sh",
             "-c",
             SHELL,
-        ])?
-        .finish()?;
-    ensure!(output.status.signal() == Some(9), "{}", output.tail());
-    let said = fs::read_to_string(&met).unwrap_or_default();
-    ensure!(said == point, "it was not met: {}", output.tail());
+        ],
+    )?;
     let before = bundles(fixture)?;
 
-    let row = call(env, fixture, &["list", "--json"])?;
-    let row: Value = serde_json::from_str(&row).context("not one run")?;
+    let rows = env.runs(fixture, &[])?;
+    let [row] = &rows[..] else {
+        anyhow::bail!("not one run: {rows:?}");
+    };
     let id = row["run"].as_str().context("no id")?;
     let packed = ["named", "packed", "held"].contains(&moment(point));
     let expected = if packed { "done" } else { "lost" };
@@ -55,8 +50,7 @@ fn dies_and_is_settled(env: &Sandboxed, fixture: &Fixture, point: &str) -> Resul
         bundles(fixture)? == before,
         "looking made or removed something"
     );
-    let again = call(env, fixture, &["list", "--json"])?;
-    ensure!(serde_json::from_str::<Value>(&again)? == row);
+    ensure!(env.runs(fixture, &[])? == rows);
 
     let patch = call(env, fixture, &["diff", id])?;
     ensure!(patch.contains("+more") && patch.contains("b/x"), "{patch}");

@@ -224,8 +224,8 @@ fn what_a_killed_setup_left_is_removed_whosever_it_is() -> Result<()> {
         );
         let rows = called.finish(&["list", "--json"])?;
         rows.exits(0)?;
-        let row: Value = serde_json::from_str(&rows.stdout).context("not one run")?;
-        let id = row["run"].as_str().context("an id")?.to_owned();
+        let rows: Value = serde_json::from_str(&rows.stdout)?;
+        let id = rows[0]["run"].as_str().context("an id")?.to_owned();
         called.finish(&["rm", &id])?.exits(0)?;
         let swept = called.finish(&["gc"])?;
         swept.exits(0)?;

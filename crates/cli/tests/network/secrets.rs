@@ -11,7 +11,7 @@ use super::double::Double;
 use super::support::{Fixture, Mode, Sandboxed, in_each_mode, is_root, said};
 use super::{policy, run, traffic};
 
-const VALUE: &str = "ghp_Zq7TtR2mWx9LkP4vBn8Yc3Hs6Jd1Fg5A";
+pub(super) const VALUE: &str = "ghp_Zq7TtR2mWx9LkP4vBn8Yc3Hs6Jd1Fg5A";
 
 fn bound(port: u16) -> String {
     format!(
@@ -33,12 +33,17 @@ fn with_token(
 }
 
 /// All files below that hold the value, in a form that a program finds.
-fn holding(top: &Path) -> Vec<String> {
+pub(super) fn holding(top: &Path) -> Vec<String> {
     let forms = [
         VALUE.as_bytes().to_vec(),
         STANDARD.encode(VALUE).trim_end_matches('=').as_bytes()[..40].to_vec(),
         ringfence_model::hex(VALUE.as_bytes()).into_bytes(),
     ];
+    having(top, &forms)
+}
+
+/// All files below that have one of these in them.
+fn having(top: &Path, forms: &[Vec<u8>]) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![top.to_owned()];
     while let Some(path) = waiting.pop() {
@@ -122,6 +127,52 @@ true"#;
         }
         let found = holding(&fixture.state);
         ensure!(found.is_empty(), "the value is in {found:?}");
+        Ok(())
+    })
+}
+
+/// Neither a trace has it, nor any other value of a variable.
+#[test]
+fn sec_001_no_trace_has_the_value() -> Result<()> {
+    let double = Double::start()?;
+    in_each_mode("traced", |env, fixture| {
+        let path = policy(fixture, &bound(double.port))?;
+        ensure!(env.runs(fixture, &[])?.is_empty());
+        let log = fixture.state.join("trace.log");
+        let shell = r#"curl -sS -H "Authorization: Bearer $TOKEN" https://api.example/used
+curl -sS "https://other.example/query?t=$TOKEN"; true"#;
+        let call = env
+            .call(fixture)
+            .variable("TOKEN_OF_HOST", VALUE)
+            .variable("RINGFENCE_LOG", "trace")
+            .variable("RINGFENCE_LOG_FILE", &log.to_string_lossy());
+        let options = [
+            "--policy",
+            &path.to_string_lossy(),
+            "--env",
+            "OTHER=x-of-mine",
+        ];
+        call.run(&options, shell)?;
+        // The keeper of a sandbox has a log of its own.
+        let words = ["sandbox", "create", "--name", "s", options[0], options[1]];
+        call.finish(&words)?.exits(0)?;
+        call.finish(&["sandbox", "exec", "s", "--", "true"])?
+            .exits(0)?;
+        let kept = having(&fixture.state, &[b"keeper began".to_vec()]);
+        ensure!(
+            kept.len() == 1 && kept[0].ends_with("keeper.log"),
+            "{kept:?}"
+        );
+        let found = holding(&fixture.state);
+        ensure!(found.is_empty(), "the value is in {found:?}");
+        call.finish(&["sandbox", "rm", "s"])?.exits(0)?;
+        let text = fs::read_to_string(&log)?;
+        for said in ["gate opened", "gate ended", "step done"] {
+            ensure!(text.contains(said), "no {said}: {text}");
+        }
+        for kept in ["x-of-mine", "TOKEN", "ghp_"] {
+            ensure!(!text.contains(kept), "{kept}: {text}");
+        }
         Ok(())
     })
 }

@@ -273,13 +273,10 @@ fn an_attempt_that_died_is_named_and_has_no_rank() -> Result<()> {
             fixture,
             &["compare", "--keep", "dying", "other", "twin", "good"],
         )?;
-        let listed = env.look(fixture, &["list", "--json"])?;
-        ensure!(listed.lines().count() == 1, "{listed}");
+        let listed = env.runs(fixture, &[])?;
+        ensure!(listed.len() == 1, "{listed:?}");
         ensure!(
-            env.look(fixture, &["list", "--all", "--json"])?
-                .lines()
-                .count()
-                == 4,
+            env.runs(fixture, &["--all"])?.len() == 4,
             "not all are there"
         );
         Ok(())

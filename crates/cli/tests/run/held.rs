@@ -14,8 +14,7 @@ fn standing(
 ) -> Result<(String, Value)> {
     let result = env.run_with(fixture, options, shell)?;
     let run = result["run"].as_str().context("no run")?.to_owned();
-    let rows = env.look(fixture, &["list", "--json", "-n", "1"])?;
-    let row: Value = serde_json::from_str(&rows)?;
+    let row = &env.runs(fixture, &["-n", "1"])?[0];
     ensure!(row["run"] == run.as_str(), "{row}");
     Ok((run, row["review"].clone()))
 }

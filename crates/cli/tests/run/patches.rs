@@ -258,6 +258,41 @@ fn ignored_files_are_left_behind_unless_they_are_asked_for() -> Result<()> {
 }
 
 #[test]
+fn what_was_ignored_and_there_is_the_users_whatever_rules_the_agent_writes() -> Result<()> {
+    in_each_mode("unignored", |env, fixture| {
+        env.put(fixture, "x.o", "mine\n")?;
+        let make = [
+            "sh",
+            "-c",
+            "mkdir -p ignored/bin; echo mine > ignored/bin/runner",
+        ];
+        env.as_owner(fixture, &fixture.folder, &make)?;
+        for rules in [
+            "echo > .gitignore",
+            "rm .gitignore",
+            "printf '!*.o\\n!ignored/\\n' >> .gitignore",
+            "rm .gitignore; mkdir .gitignore",
+            "ln -sf /dev/null .gitignore",
+            "head -c 20000000 /dev/zero | tr '\\0' x > .gitignore",
+        ] {
+            let work = format!(
+                "echo theirs > x.o; echo theirs > ignored/bin/runner; echo theirs > ignored/new; \
+                 rm -rf ignored/bin; mkdir ignored/bin; echo theirs > ignored/bin/runner; \
+                 echo new > y.o; mv ignored ignored2; cp -r ignored2 ignored; rm -rf ignored2; {rules}"
+            );
+            let result = env.run_with(fixture, &[], &work)?;
+            let changed = result["changed_files"].as_array().context("no list")?;
+            let changed: Vec<&str> = changed.iter().filter_map(|path| path.as_str()).collect();
+            let own = |path: &&str| path.starts_with("ignored") || *path == "x.o";
+            ensure!(!changed.iter().any(own), "{rules}: {changed:?}");
+            // What is new crosses by the new rules.
+            ensure!(changed.contains(&"y.o"), "{rules}: {changed:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn special_files_are_named_and_never_opened() -> Result<()> {
     in_each_mode("special", |env, fixture| {
         let result = env.run_with(

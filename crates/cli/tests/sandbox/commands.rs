@@ -289,13 +289,18 @@ fn r46_a_busy_sandbox_refuses_waits_or_shares_as_asked() -> Result<()> {
             "echo shared >> order",
         ];
         kit.done(&beside)?;
+        let waits = "ringfence: waiting for the command that runs in this sandbox";
         let mut waiting = kit.live(&id, "echo second >> order")?;
-        waiting.until("ringfence: waiting for the command that runs in this sandbox")?;
+        waiting.until(waits)?;
+        let words = ["sandbox", "fs", "mkdir", &id, "made"];
+        let mut tool = kit.env.call(kit.fixture).live(&words)?;
+        tool.until(waits)?;
         live.say("go\n")?;
-        live.finish()?.exits(0)?;
-        waiting.finish()?.exits(0)?;
-        let order = kit.sh(&id, "cat order")?;
-        ensure!(order == "shared\nfirst\nsecond\n", "{order}");
+        for one in [live, waiting, tool] {
+            one.finish()?.exits(0)?;
+        }
+        let order = kit.sh(&id, "cat order; ls -d made")?;
+        ensure!(order == "shared\nfirst\nsecond\nmade\n", "{order}");
         Ok(())
     })
 }

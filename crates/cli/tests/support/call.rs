@@ -45,6 +45,12 @@ impl Sandboxed {
         Ok(output.stdout)
     }
 
+    /// The runs that `ringfence list` knows, the newest first.
+    pub fn runs(&self, fixture: &Fixture, more: &[&str]) -> Result<Vec<Value>> {
+        let words = [&["list", "--json"], more].concat();
+        Ok(serde_json::from_str(&self.look(fixture, &words)?)?)
+    }
+
     /// A program of the fixture's owner, outside any sandbox and with nothing in its environment.
     pub fn as_owner(&self, fixture: &Fixture, cwd: &Path, words: &[&str]) -> Result<String> {
         let mut line = become_owner(fixture.mode);
@@ -303,13 +309,22 @@ pub struct Live {
 impl Live {
     /// Waits until it, or the command inside, says this on a line of its own.
     pub fn until(&mut self, word: &str) -> Result<()> {
+        self.until_line(word, |line| line == word)
+    }
+
+    /// Waits until it says a line that has this in it.
+    pub fn until_having(&mut self, words: &str) -> Result<()> {
+        self.until_line(words, |line| line.contains(words))
+    }
+
+    fn until_line(&mut self, what: &str, meant: impl Fn(&str) -> bool) -> Result<()> {
         let deadline = deadline();
         while let Some(line) = self.hear(deadline)? {
-            if line.trim_end() == word {
+            if meant(line.trim_end()) {
                 return Ok(());
             }
         }
-        bail!("it ended without `{word}`: {}{}", self.stdout, self.stderr)
+        bail!("it ended without `{what}`: {}{}", self.stdout, self.stderr)
     }
 
     pub fn say(&mut self, text: &str) -> Result<()> {

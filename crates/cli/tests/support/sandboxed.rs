@@ -342,7 +342,7 @@ impl Sandboxed {
         }
     }
 
-    fn mark(&self, fixture: &Fixture) -> String {
+    pub fn mark(&self, fixture: &Fixture) -> String {
         let serial = self.directory.path().file_name().unwrap_or_default();
         format!("{}-{}", serial.to_string_lossy(), fixture.name)
     }
@@ -373,10 +373,10 @@ impl Drop for Sandboxed {
     }
 }
 
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Descriptor 9 is `/`, open and inheritable, in every program that is started from here.
-const LEAK_A_DESCRIPTOR: [&str; 4] = ["sh", "-c", "exec 9</; exec \"$@\"", "sh"];
+pub const LEAK_A_DESCRIPTOR: [&str; 4] = ["sh", "-c", "exec 9</; exec \"$@\"", "sh"];
 
 /// The first free terminal is kept open, so that the program's is not `/dev/pts/0`.
 const OWN_TERMINAL: [&str; 3] = [

@@ -40,14 +40,13 @@ impl OnTerminal {
     }
 }
 
-fn held(env: &Sandboxed, fixture: &Fixture) -> Result<String> {
-    env.look(fixture, &["list", "--held", "--json"])
+fn held(env: &Sandboxed, fixture: &Fixture) -> Result<usize> {
+    Ok(env.runs(fixture, &["--held"])?.len())
 }
 
 /// The newest verdict of the only run.
 fn verdict(env: &Sandboxed, fixture: &Fixture) -> Result<Value> {
-    let row: Value = serde_json::from_str(&env.look(fixture, &["list", "--json"])?)?;
-    Ok(row["review"]["verdict"].clone())
+    Ok(env.runs(fixture, &[])?[0]["review"]["verdict"].clone())
 }
 
 /// Nothing but what a screen of ours writes.
@@ -89,7 +88,7 @@ fn what_is_hostile_is_seen_and_does_nothing() -> Result<()> {
         let (status, seen) = screen.finish_with("nothing was decided")?;
         ensure!(status.success() && seen.contains("\x1b[?1049l"), "{seen:?}");
         harmless(&seen)?;
-        ensure!(held(env, fixture)?.lines().count() == 1);
+        ensure!(held(env, fixture)? == 1);
         // The same as a document.
         let plain = env.look(fixture, &["review"])?;
         ensure!(
@@ -113,7 +112,7 @@ fn a_key_approves_what_was_shown_and_says_what_was_not() -> Result<()> {
             "hunks were folded and not shown whole; approve all the same?",
         )?;
         screen.see("n\r", "not approved")?;
-        ensure!(held(env, fixture)?.lines().count() == 1);
+        ensure!(held(env, fixture)? == 1);
         screen.see("UG", "line 999")?;
         // Serious flags and the like are still asked about.
         screen.press("ay\r")?;
@@ -126,7 +125,7 @@ fn a_key_approves_what_was_shown_and_says_what_was_not() -> Result<()> {
             verdict.get("shown").is_none(),
             "all was unfolded: {verdict}"
         );
-        ensure!(held(env, fixture)?.is_empty());
+        ensure!(held(env, fixture)? == 0);
         Ok(())
     })
 }
@@ -192,14 +191,14 @@ fn what_was_typed_before_it_was_seen_decides_nothing() -> Result<()> {
         let mut screen = OnTerminal::start_with(&call, "aaay\rrno\r", &["review", "--all-held"])?;
         screen.until("(1 of 2)")?;
         screen.until("? keys  q quit")?;
-        ensure!(held(env, fixture)?.lines().count() == 2);
+        ensure!(held(env, fixture)? == 2);
         // A key that is held down: the first is of this run, and none of the next.
         screen.see("aaaaaaaa", "(2 of 2)")?;
-        ensure!(held(env, fixture)?.lines().count() == 1);
+        ensure!(held(env, fixture)? == 1);
         screen.press("q")?;
         let (status, seen) = screen.finish_with(" approved by ")?;
         ensure!(status.success(), "{seen:?}");
-        ensure!(held(env, fixture)?.lines().count() == 1);
+        ensure!(held(env, fixture)? == 1);
         // The question of `apply` is one, too.
         let call = env.call(fixture).variable("TERM", "xterm");
         let mut asked = OnTerminal::start_with(&call, "y\n", &["apply", "last"])?;
@@ -207,7 +206,7 @@ fn what_was_typed_before_it_was_seen_decides_nothing() -> Result<()> {
         asked.press("n\n")?;
         asked.until("nothing was applied")?;
         ensure!(asked.child.wait()?.code() == Some(3), "{:?}", asked.seen);
-        ensure!(held(env, fixture)?.lines().count() == 1);
+        ensure!(held(env, fixture)? == 1);
         ensure!(!fixture.folder.join("README").exists());
         Ok(())
     })

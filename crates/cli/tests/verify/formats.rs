@@ -127,6 +127,19 @@ fn r24_what_a_run_writes_is_what_the_schemas_say() -> Result<()> {
                 ],
                 "mkdir tests; echo > tests/a",
             ),
+            (
+                &[
+                    "--iterations",
+                    "3",
+                    "--check",
+                    "echo '1 failed'; grep -q 2 n",
+                ],
+                "echo $RINGFENCE_ITERATION > n",
+            ),
+            (
+                &["--iterations", "2", "--stay", "--check", "test -e n"],
+                "read -r line; echo 1 > n; echo $RINGFENCE_TURN; exec sleep 1000",
+            ),
         ] {
             let result = env.run_with(fixture, options, shell)?;
             let bundle = result["bundle"].as_str().context("no bundle")?;

@@ -29,9 +29,7 @@ fn two_first_runs_agree_on_one_key() -> Result<()> {
             ensure!(child.wait()?.success(), "a run failed");
         }
         let own = env.look(fixture, &["key", "show"])?;
-        let listed = env.look(fixture, &["list", "--json"])?;
-        for line in listed.lines() {
-            let row: serde_json::Value = serde_json::from_str(line)?;
+        for row in env.runs(fixture, &[])? {
             let run = row["run"].as_str().context("no id")?;
             let report = env.look(fixture, &["verify", run, "--json"])?;
             let report: serde_json::Value = serde_json::from_str(&report)?;

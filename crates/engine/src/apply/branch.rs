@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_model::ByteText;
 use ringfence_model::bundle::{Base, Step, TreeIdentity};
-use ringfence_model::changes::FileMode;
+use ringfence_model::changes::{FileMode, ObjectHash};
 use serde::Serialize;
 
 use super::commit::{Person, message};
@@ -30,7 +30,10 @@ use crate::home::Home;
 use crate::patch::Patch;
 
 /// BOUND: paths that are named as not fitting; each costs a walk.
-const NAMED: usize = 20;
+pub(super) const NAMED: usize = 20;
+
+/// Where objects come from, by kind and id.
+pub(super) type Read<'a> = dyn FnMut(&str, &str) -> Result<Vec<u8>, LookupError> + 'a;
 
 /// How a commit is to be made.
 #[derive(Clone, Debug, Default)]
@@ -91,12 +94,12 @@ pub fn to_branch(
         return Err(ApplyError::Unsupported { path, why });
     }
     let full = free(repository, &branching.name)?;
-    let author = author(repository, branching)?;
+    let author = author(repository, branching.author.as_ref())?;
     let text = message(bundle, branching.message.as_deref(), &branching.co_authors)?;
     let scratch = Scratch::make().map_err(|source| write_error(&repository.common_dir, source))?;
     let objects = repository.common_dir.join("objects");
     let mut lookup = Lookup::begin(&objects, repository.hash, scratch.path())?;
-    let parent = parent(bundle, repository, branching)?;
+    let parent = parent(bundle, repository, branching.base.as_deref())?;
     let patch = bundle.patch()?;
     let base_tree = lookup
         .tree_of(&parent)
@@ -104,7 +107,9 @@ pub fn to_branch(
             name: parent.clone(),
             path: repository.top.clone(),
         })?;
-    check_links(&patch, &mut lookup, &base_tree, branching.links)?;
+    let hash = repository.hash;
+    let mut read = |kind: &str, oid: &str| lookup.object(kind, oid);
+    check_links(&patch, (&mut read, hash), &base_tree, branching.links)?;
     let mut trees = Vec::new();
     let tree = grow(&base_tree, &patch, &mut lookup, &mut trees)?;
     let recorded = match (&bundle.manifest.base, &bundle.manifest.tree) {
@@ -180,7 +185,7 @@ pub fn to_branch(
 }
 
 /// The full name of a branch that can be made.
-fn free(repository: &Repository, name: &str) -> Result<String, ApplyError> {
+pub(super) fn free(repository: &Repository, name: &str) -> Result<String, ApplyError> {
     let why = match new_branch(repository, name)? {
         NewBranch::Free(full) => return Ok(full),
         NewBranch::Unsupported => {
@@ -198,31 +203,33 @@ fn free(repository: &Repository, name: &str) -> Result<String, ApplyError> {
     Err(ApplyError::Branch { name, why })
 }
 
-fn committer(repository: &Repository) -> Option<Person> {
+pub(super) fn committer(repository: &Repository) -> Option<Person> {
     let (name, address) = repository.user.person()?;
     Person::new(&name, &address)
 }
 
-fn author(repository: &Repository, branching: &Branching) -> Result<Person, ApplyError> {
-    let given = branching.author.clone();
-    given
-        .or_else(|| committer(repository))
-        .ok_or(ApplyError::NoAuthor)
+/// Who it is by: who was named, else the user.
+pub(super) fn author(
+    repository: &Repository,
+    given: Option<&Person>,
+) -> Result<Person, ApplyError> {
+    let own = given.cloned().or_else(|| committer(repository));
+    own.ok_or(ApplyError::NoAuthor)
 }
 
 /// The commit that it goes on top of.
-fn parent(
+pub(super) fn parent(
     bundle: &Bundle,
     repository: &Repository,
-    branching: &Branching,
+    typed: Option<&str>,
 ) -> Result<String, ApplyError> {
     let no_such = |name: &str| ApplyError::NoSuchCommit {
         name: name.to_owned(),
         path: repository.top.clone(),
     };
-    match (&branching.base, &bundle.manifest.base) {
+    match (typed, &bundle.manifest.base) {
         (Some(id), _) if repository.hash.is_oid(id.as_bytes()) => Ok(id.to_ascii_lowercase()),
-        (Some(head), _) if head == "HEAD" => head_commit(repository).ok_or_else(|| no_such("HEAD")),
+        (Some("HEAD"), _) => head_commit(repository).ok_or_else(|| no_such("HEAD")),
         (Some(name), _) => {
             let found = branch_commit(repository, name)?;
             found.ok_or_else(|| no_such(name))
@@ -283,9 +290,9 @@ fn chain(
 }
 
 /// Refuses links that are none, and those that lead out of the tree that the commit will have.
-fn check_links(
+pub(super) fn check_links(
     patch: &Patch<'_>,
-    lookup: &mut Lookup,
+    (read, hash): (&mut Read<'_>, ObjectHash),
     base_tree: &str,
     outer: OuterLinks,
 ) -> Result<(), ApplyError> {
@@ -296,9 +303,7 @@ fn check_links(
         let content = match new.is_some_and(|new| new.mode == FileMode::Symlink) {
             true => {
                 let old = match &entry.change.old {
-                    Some(side) if !entry.is_self_contained() => {
-                        Some(lookup.object("blob", &side.oid)?)
-                    }
+                    Some(side) if !entry.is_self_contained() => Some(read("blob", &side.oid)?),
                     _ => None,
                 };
                 Some(
@@ -323,7 +328,7 @@ fn check_links(
             OuterLinks::Refused => {
                 let mut link = |at: &[u8]| match said.get(at) {
                     Some(said) => said.clone(),
-                    None => link_of(lookup, base_tree, at),
+                    None => link_of((read, hash), base_tree, at),
                 };
                 let why = links::why_refused_in(path, target, &mut link)?;
                 Some(format!("{why}; `--allow-links` lets it be made"))
@@ -341,14 +346,13 @@ fn check_links(
 }
 
 /// The target of a path of a tree, where it is a link.
-fn link_of(lookup: &mut Lookup, tree: &str, path: &[u8]) -> Option<Vec<u8>> {
-    let hash = lookup.hash();
+fn link_of((read, hash): (&mut Read<'_>, ObjectHash), tree: &str, path: &[u8]) -> Option<Vec<u8>> {
     let entry = sound::find(tree, path, &mut |tree| {
-        let body = lookup.object("tree", tree).ok()?;
+        let body = read("tree", tree).ok()?;
         sound::entries(&body, hash)
     })?;
     match entry.mode == sound::SYMLINK {
-        true => lookup.object("blob", &entry.oid).ok(),
+        true => read("blob", &entry.oid).ok(),
         false => None,
     }
 }
@@ -385,7 +389,7 @@ fn write_blobs(
 }
 
 /// Makes a ref that was not there, as git does: a lock beside it, renamed to it.
-fn create_ref(
+pub(super) fn create_ref(
     repository: &Repository,
     full: &str,
     commit: &str,

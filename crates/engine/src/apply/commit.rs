@@ -53,7 +53,7 @@ impl std::fmt::Display for Person {
 }
 
 /// The whole message: what was given, or a line of our own; then the trailers.
-pub(super) fn message(
+pub(crate) fn message(
     bundle: &Bundle,
     given: Option<&str>,
     with: &[Person],

@@ -208,9 +208,11 @@ impl ApplyError {
             }
             Self::TooLarge { .. } => "`--branch NAME` takes one file after the other",
             Self::NoFolder(_) => "`--into FOLDER` says where",
-            Self::NoRepository(_) => "without `--branch` the patch goes to the files of the folder",
+            Self::NoRepository(_) => {
+                "`ringfence apply RUN` without `--branch` puts it into the files of the folder"
+            }
             Self::Unsupported { .. } => {
-                "without `--branch` the patch goes to the files; git can commit them then"
+                "`ringfence apply RUN` without `--branch` puts it into the files; git can commit them then"
             }
             Self::Branch { .. } => "give a name that no branch has, such as `fix/parser`",
             Self::NoCommit { .. } => "`--base COMMIT` says which commit it goes on top of",

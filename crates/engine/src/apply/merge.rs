@@ -3,6 +3,8 @@
 //! Edits that overlap or touch are a conflict, unless both sides made the same of them. There is no
 //! text with marks in it: a conflict is told, and nothing is written.
 
+use std::ops::Range;
+
 use crate::changes::hunks::{Comparison, Edit, Effort};
 
 /// BOUND: what is compared in a moment.
@@ -10,9 +12,23 @@ pub(super) const MERGED_BYTES: u64 = 16 << 20;
 
 /// What both sides make of the base together; `None` where they are in each other's way.
 pub(super) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
+    joined(base, ours, theirs).ok()
+}
+
+/// Why two sides cannot be joined.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Apart {
+    /// One of them is not text, or too large.
+    NotText,
+    /// They meet in these lines of the base, from 0; empty where both put something before one.
+    Lines(Range<usize>),
+}
+
+/// The same, with where they meet.
+pub(super) fn joined(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Apart> {
     let is_text = |bytes: &&[u8]| bytes.len() as u64 <= MERGED_BYTES && !bytes.contains(&0);
     if ![base, ours, theirs].iter().all(is_text) {
-        return None;
+        return Err(Apart::NotText);
     }
     let (mut effort, lines) = (Effort::default(), lines(base));
     let left = Comparison::new(base, ours, &mut effort);
@@ -30,22 +46,28 @@ pub(super) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> 
             (Some(a), Some(b)) if b.before.end < a.before.start => right.take(),
             (Some(a), Some(b)) => {
                 if a.before != b.before || left.text(a) != right.text(b) {
-                    return None;
+                    let start = a.before.start.min(b.before.start);
+                    let end = a.before.end.max(b.before.end);
+                    return Err(Apart::Lines(start..end));
                 }
                 left.take();
                 right.take()
             }
         };
-        let (before, text) = edit?;
-        out.extend(lines.get(at..before.start)?.iter().copied());
+        let (before, text) = edit.ok_or(Apart::NotText)?;
+        let between = lines.get(at..before.start).ok_or(Apart::NotText)?;
+        out.extend(between.iter().copied());
         out.extend(text);
         at = before.end;
     }
-    out.extend(lines.get(at..)?.iter().copied());
+    out.extend(lines.get(at..).ok_or(Apart::NotText)?.iter().copied());
     // What was the last line without an end is not the last one any more.
     let ends = |line: &&[u8]| line.ends_with(b"\n");
     let above = &out[..out.len().saturating_sub(1)];
-    above.iter().all(ends).then(|| out.concat())
+    match above.iter().all(ends) {
+        true => Ok(out.concat()),
+        false => Err(Apart::Lines(lines.len().saturating_sub(1)..lines.len())),
+    }
 }
 
 fn lines(text: &[u8]) -> Vec<&[u8]> {
@@ -77,7 +99,7 @@ impl<'a> Side<'a> {
     }
 
     /// The next edit: what it replaces, and by what.
-    fn take(&mut self) -> Option<(std::ops::Range<usize>, Vec<&'a [u8]>)> {
+    fn take(&mut self) -> Option<(Range<usize>, Vec<&'a [u8]>)> {
         let edit = self.next()?;
         let taken = (edit.before.clone(), self.text(edit)?.to_vec());
         self.done += 1;
@@ -132,6 +154,23 @@ mod tests {
             let merged = merged.map(|bytes| String::from_utf8(bytes).unwrap());
             assert_eq!(merged.as_deref(), joined, "{base:?} {ours:?} {theirs:?}");
         }
+    }
+
+    #[test]
+    fn where_two_sides_meet_is_told() {
+        for (base, ours, theirs, lines) in [
+            ("1\n2\n3\n", "1\nx\n3\n", "1\ny\n3\n", 1..2),
+            ("1\n2\n3\n", "x\n2\n3\n", "1\ny\n3\n", 0..2),
+            ("1\n2\n", "1\n2\na\n", "1\n2\nb\n", 2..2),
+        ] {
+            let met = joined(base.as_bytes(), ours.as_bytes(), theirs.as_bytes());
+            assert_eq!(
+                met,
+                Err(Apart::Lines(lines)),
+                "{base:?} {ours:?} {theirs:?}"
+            );
+        }
+        assert_eq!(joined(b"a\0", b"b", b"c"), Err(Apart::NotText));
     }
 
     proptest::proptest! {

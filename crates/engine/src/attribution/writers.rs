@@ -101,7 +101,8 @@ impl Names {
             Some(_) if wanted == LEAVES && !self.is_cut() => None,
             _ => self.moved(known, wanted),
         };
-        fitting.or(known.latest).max(above)
+        // Where neither fits, whoever was there last: a call that failed may hide who it was.
+        fitting.max(above).or(known.latest)
     }
 
     /// Who did the last thing of these.

@@ -7,7 +7,8 @@ use ringfence_model::ByteText;
 use ringfence_model::gate::Happened;
 use ringfence_model::journal::Event;
 use ringfence_model::observed::{Exec, Write, Wrote};
-use ringfence_model::outcome::{Outcome, RunStatus};
+use ringfence_model::outcome::RunStatus;
+use ringfence_model::rounds::ended_well;
 use ringfence_model::sandbox::EndReason;
 
 use super::{AuditError, Story};
@@ -107,6 +108,9 @@ impl Filter {
             | Event::CommandEnded { .. }
             | Event::Seal { .. }
             | Event::CheckEnded { .. }
+            | Event::IterationBegan { .. }
+            | Event::IterationCheck { .. }
+            | Event::IterationEnded { .. }
             | Event::ExecutionEnded { .. }
             | Event::End { .. } => false,
         }
@@ -147,10 +151,13 @@ fn is_failure(story: &Story, event: &Event) -> bool {
             traffic.result,
             Happened::Denied { .. } | Happened::Failed { .. }
         ),
-        Event::CommandEnded { outcome, code, .. } | Event::CheckEnded { outcome, code, .. } => {
-            (*outcome, *code) != (Outcome::Exited, Some(0))
-        }
-        Event::Proof { probes } => probes.iter().any(|probe| !probe.held),
+        Event::CommandEnded { outcome, code, .. }
+        | Event::CheckEnded { outcome, code, .. }
+        | Event::IterationCheck { outcome, code, .. }
+        | Event::IterationEnded { outcome, code, .. } => !ended_well(*outcome, *code),
+        Event::Proof { probes } => probes
+            .iter()
+            .any(|probe| !probe.held && !probe.is_left_out()),
         Event::End { status } => matches!(status, RunStatus::Failed | RunStatus::Lost),
         Event::ExecutionEnded { reason, .. } => matches!(
             reason,
@@ -160,6 +167,7 @@ fn is_failure(story: &Story, event: &Event) -> bool {
         | Event::Enforced { .. }
         | Event::Command { .. }
         | Event::CheckBegan { .. }
+        | Event::IterationBegan { .. }
         | Event::Program(_)
         | Event::Seal { .. } => false,
     }

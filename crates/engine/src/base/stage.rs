@@ -57,7 +57,10 @@ fn select(workspace: &Path, patterns: &BTreeSet<&str>) -> Result<Vec<Found>, Bas
     let found = files::list(workspace, |_| false)?;
     let mut rules = Vec::new();
     for pattern in patterns {
-        rules.push((*pattern, Rule::new(pattern)?, false));
+        let rule = Rule::new(pattern)?;
+        // All of nothing is nothing, and no mistake.
+        let used = rule.path.is_empty();
+        rules.push((*pattern, rule, used));
     }
     let mut selected = Vec::new();
     for found in found {

@@ -58,6 +58,11 @@ impl Beside {
         Plan::parse(&self.bytes, &self.typed.to_string_lossy()).map_err(CampaignError::Plan)
     }
 
+    /// The plan as it is written.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
     /// The plan's real path.
     pub fn file(&self) -> PathBuf {
         self.file.clone()

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::collections::BTreeSet;
 
 use ringfence_model::ByteText;
-use ringfence_model::journal::Event;
 use ringfence_model::limits::Limits;
-use ringfence_model::observed::Observed;
 use ringfence_model::outcome::Outcome;
 use ringfence_model::policy::{Effective, Files};
 use ringfence_model::split::groups::{self, MAX_OUTPUT};
@@ -15,11 +13,11 @@ use ringfence_model::wire::{Exec, Leftovers, OutputMode, Stdin};
 
 use super::CampaignError;
 use super::room::Room;
-use crate::attend::{Console, Inputs, Records, Witness, attend};
+use crate::attend::{Console, Inputs, Records, Unwatched, attend};
+use crate::backend::{Native, Start};
 use crate::client::Stream;
 use crate::environment::Standing;
 use crate::error::Error;
-use crate::journal::JournalError;
 use crate::output::Spool;
 use crate::run::{environment, spec};
 use crate::sandbox::{Sandbox, sweep};
@@ -55,7 +53,13 @@ pub(super) fn groups(
     let workspace = Workspace::create(room.home, room.id, own, &View::default(), &files)?;
     let spec = spec(&workspace, &Standing::default(), &limits, None);
     let inside = spec.workspace.inside.clone();
-    let mut sandbox = Sandbox::start(room.id.as_str(), &spec, &limits, None)?;
+    let start = Start {
+        name: room.id.as_str(),
+        spec: &spec,
+        limits: &limits,
+        gate: None,
+    };
+    let mut sandbox = Sandbox::start(&Native, &start)?;
     sandbox.prove(&room.home.canary())?;
     let mut spool = Spool::ends_only();
     let mut disk = DiskWatch::new(&workspace.upper(), &limits)?;
@@ -70,7 +74,7 @@ pub(super) fn groups(
     let attended = attend(&mut sandbox, exec, &limits, records, inputs, &mut heard)?;
     sandbox.end().map_err(Error::Wait)?;
     drop(sandbox);
-    sweep(room.id.as_str());
+    sweep(room.home, room.id.as_str());
     if attended.outcome != Outcome::Exited || attended.code != Some(0) {
         let ending = match (attended.not_started, attended.outcome, attended.code) {
             (Some(why), ..) => format!("did not start ({why})"),
@@ -127,19 +131,4 @@ impl Console for Heard {
             }
         }
     }
-}
-
-/// What it does besides is not recorded: nothing of it is left but the groups.
-struct Unwatched;
-
-impl Witness for Unwatched {
-    fn observed(&mut self, _: Observed) -> Result<(), JournalError> {
-        Ok(())
-    }
-
-    fn network(&mut self, _: Event) -> Result<(), JournalError> {
-        Ok(())
-    }
-
-    fn idle(&mut self) {}
 }

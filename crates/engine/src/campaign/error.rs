@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use ringfence_model::check::CommandError;
 use ringfence_model::policy::document::DocumentError;
 use ringfence_model::policy::glob::GlobError;
 use ringfence_model::split::groups::{GroupsError, MAX_GROUPS};
@@ -17,6 +18,8 @@ use crate::error::ErrorKind;
 pub enum CampaignError {
     #[error("there is no `{}`", .0.display())]
     NoFile(PathBuf),
+    #[error("there is no `{}`", .0.display())]
+    NoTaskFile(PathBuf),
     #[error("cannot read `{}`", path.display())]
     Read {
         path: PathBuf,
@@ -45,6 +48,15 @@ pub enum CampaignError {
     },
     #[error("{count} tasks are too many: at most {MAX_GROUPS}")]
     TooManyTasks { count: usize },
+    #[error(
+        "the check `{check}` cannot name the files of the task that begins with `{first}`; give tasks fewer files with `per_task`, or let the check find them"
+    )]
+    CheckOfFiles {
+        check: String,
+        first: String,
+        #[source]
+        source: CommandError,
+    },
     #[error(transparent)]
     FirstAndLast(#[from] FirstAndLast),
     #[error("the patterns of the plan cannot be used together")]
@@ -71,8 +83,8 @@ pub enum CampaignError {
         what: String,
         found: String,
     },
-    #[error("task `{task}` names the agent `{preset}`, and not how it is started")]
-    Preset { task: String, preset: String },
+    #[error("the task has no check, so nothing would tell whether it is done")]
+    NoCheck,
     #[error("`{0}` is not a folder of this host")]
     SourceElsewhere(String),
     #[error("the words of the agent's command with the brief in them are too long")]
@@ -85,6 +97,32 @@ pub enum CampaignError {
     TooMuchToHide { most: usize },
     #[error("the task's file `{0}` is not in the folder any more")]
     FileGone(String),
+    #[error("no task of it has a run that could be taken")]
+    NothingRan,
+    #[error("the same run is there twice")]
+    RunTwice,
+    #[error("the folder `{}` is part of a repository, and that is not at {commit} any more", folder.display())]
+    MovedBelow { folder: PathBuf, commit: String },
+    #[error("the files of task `{task}` were changed since it was planned")]
+    FilesMoved { task: String },
+    #[error("the name cannot be used: {0}")]
+    Name(String),
+    #[error("another process works on campaign `{0}` right now")]
+    Driven(String),
+    #[error("`{0}` is no file and no campaign")]
+    NoEarlier(String),
+    #[error("nobody works on campaign `{0}` right now")]
+    NotDriven(String),
+    #[error(
+        "campaign `{campaign}` is about `{}`, and the plan was read for `{}`",
+        was.display(),
+        is.display()
+    )]
+    OtherFolder {
+        campaign: String,
+        was: PathBuf,
+        is: PathBuf,
+    },
     #[error("`{}` is there and not empty", .0.display())]
     NotEmpty(PathBuf),
     #[error("`{}` is not what `ringfence campaign plan --json` printed", path.display())]
@@ -117,17 +155,29 @@ impl CampaignError {
     /// Whose move it is.
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoFile(_) | Self::NoBrief { .. } => ErrorKind::NotFound,
-            Self::OtherCommit { .. } | Self::NotEmpty(_) | Self::FileGone(_) => ErrorKind::Conflict,
+            Self::NoFile(_) | Self::NoTaskFile(_) | Self::NoBrief { .. } | Self::NoEarlier(_) => {
+                ErrorKind::NotFound
+            }
+            Self::OtherCommit { .. }
+            | Self::NotEmpty(_)
+            | Self::FileGone(_)
+            | Self::FilesMoved { .. }
+            | Self::Driven(_)
+            | Self::NotDriven(_)
+            | Self::OtherFolder { .. }
+            | Self::MovedBelow { .. } => ErrorKind::Conflict,
             Self::Requires { .. } => ErrorKind::Unavailable,
             _ => ErrorKind::Invalid,
         }
     }
 
     /// What to do next.
-    pub(crate) fn hint(&self) -> Option<&'static str> {
-        Some(match self {
+    pub(crate) fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::NoFile(_) => "give the path of a plan; `examples/plan.toml` is one to start from",
+            Self::NoTaskFile(_) => {
+                "`ringfence campaign plan PLAN --write DIR` writes task documents"
+            }
             Self::Plan(_) => "docs/campaigns.md has all that a plan can say",
             Self::NoBrief { .. } => {
                 "write what the agent is to do into that file, or name another one below the plan's directory"
@@ -153,16 +203,34 @@ impl CampaignError {
             Self::Task { .. } => "`ringfence campaign plan PLAN --write DIR` writes tasks",
             Self::OtherCommit { .. } => "check that commit out, or plan again",
             Self::Requires { .. } => "run it where there is what it asks for",
-            Self::Preset { .. } => {
-                "give the command: ringfence run --task FILE -- COMMAND; `{brief}` in it is the brief, else it is on standard input"
+            Self::NoCheck => {
+                "give `[checks] final` in the plan, or `--check COMMAND`; `--unchecked` runs it all the same"
             }
             Self::SourceElsewhere(_) => "give a folder with `--repo`",
             Self::WordsTooLong => "leave `{brief}` out: the brief is then on standard input",
             Self::CannotHide(_) => "rename it, or use stage = \"whole\"",
             Self::TooMuchToHide { .. } => "use stage = \"whole\"",
             Self::FileGone(_) => "plan again",
+            Self::MovedBelow { .. } => {
+                "check that commit out, or give `--into` the same folder of a worktree of it"
+            }
+            Self::RunTwice => "name each run once",
+            Self::NothingRan => "look how far they are: ringfence campaign list",
+            Self::FilesMoved { .. } => {
+                "plan it anew for the folder as it is: ringfence campaign resume NAME --plan PLAN"
+            }
+            Self::Driven(name) => {
+                return Some(format!(
+                    "look at it: ringfence campaign status {name}; stop it: ringfence campaign cancel {name}"
+                ));
+            }
+            Self::NotDriven(name) => {
+                return Some(format!("go on with it: ringfence campaign resume {name}"));
+            }
+            Self::OtherFolder { .. } => "give its folder with `--repo`, or begin another campaign",
             Self::NotEmpty(_) => "name a directory that is not there yet",
             _ => return None,
-        })
+        };
+        Some(hint.to_owned())
     }
 }

@@ -7,21 +7,24 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use ringfence_model::ByteText;
+use ringfence_model::agent::BRIEF;
+use ringfence_model::agent::FEEDBACK;
 use ringfence_model::bundle::Base;
 use ringfence_model::policy::Line;
 use ringfence_model::policy::glob::Globs;
 use ringfence_model::policy::network::Origin;
 use ringfence_model::task::{MAX_BYTES, Stage, Task};
 
-use super::CampaignError;
+use super::{CampaignError, Typed};
+use crate::agents;
+use crate::backend::Backend;
 use crate::base::files::list;
 use crate::error::Error;
 use crate::git;
-use crate::run::BACKEND;
+use crate::home::Home;
+use crate::run::RunRequest;
 use crate::workspace::Folder;
 
-/// What stands for the brief in a word of the agent's command.
-const BRIEF: &str = "{brief}";
 /// BOUND: bytes of one word of a command line; the kernel takes 128 KiB.
 const MAX_WORD: usize = 100 << 10;
 /// BOUND: paths that are hidden so that only some are seen; each is in the bundle's policy.
@@ -30,7 +33,7 @@ const MAX_HIDDEN: usize = 5000;
 /// Reads a task document.
 pub fn open_task(path: &Path) -> Result<Task, Error> {
     let failed = |source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::NotFound => CampaignError::NoFile(path.to_owned()),
+        std::io::ErrorKind::NotFound => CampaignError::NoTaskFile(path.to_owned()),
         _ => CampaignError::Read {
             path: path.to_owned(),
             source,
@@ -60,16 +63,16 @@ pub fn source_folder(task: &Task) -> Result<PathBuf, Error> {
 }
 
 /// Refuses a task that was made for something else than this folder and host.
-pub fn fits(task: &Task, folder: &Folder) -> Result<(), Error> {
+pub fn fits(task: &Task, folder: &Folder, backend: &dyn Backend) -> Result<(), Error> {
     let requires = |what: String, found: String| CampaignError::Requires {
         task: task.id.clone(),
         what,
         found,
     };
     let backends = &task.requires.backends;
-    if !backends.is_empty() && !backends.iter().any(|name| name == BACKEND) {
+    if !backends.is_empty() && !backends.iter().any(|name| name == backend.name()) {
         let what = format!("the backend {}", backends.join(" or "));
-        return Err(requires(what, format!("`{BACKEND}`")).into());
+        return Err(requires(what, format!("`{}`", backend.name())).into());
     }
     if let Some(wanted) = &task.requires.architecture
         && wanted != std::env::consts::ARCH
@@ -148,7 +151,7 @@ pub fn hidden(task: &Task, folder: &Folder, file: &Path) -> Result<Vec<Line>, Er
 }
 
 /// What an agent is told: the brief, and which files are its own.
-fn prompt(task: &Task) -> String {
+pub fn prompt(task: &Task) -> String {
     let mut text = task.brief.text.trim_end().to_owned();
     text.push_str("\n\nFiles of this task:\n");
     for path in &task.files {
@@ -157,25 +160,40 @@ fn prompt(task: &Task) -> String {
     text
 }
 
-/// The words that start the agent, and what is on its standard input, if anything.
-pub fn agent(task: &Task, typed: &[ByteText]) -> Result<(Vec<ByteText>, Option<String>), Error> {
-    let words: Vec<ByteText> = match (typed, &task.agent.command, &task.agent.preset) {
-        ([_, ..], ..) => typed.to_vec(),
-        (_, Some(words), _) => words.iter().map(|word| word.as_str().into()).collect(),
-        (_, None, preset) => {
-            return Err(CampaignError::Preset {
-                task: task.id.clone(),
-                preset: preset.clone().unwrap_or_default(),
-            }
-            .into());
-        }
-    };
+/// Gives a request its agent: words, and all else that one by name needs. What is on its standard
+/// input, if anything, is returned.
+pub fn agent(
+    home: &Home,
+    task: &Task,
+    typed: &Typed,
+    request: &mut RunRequest,
+) -> Result<Option<String>, Error> {
     let prompt = prompt(task);
+    let words = typed.words.as_slice();
+    let (name, words) = match (&typed.agent, words, &task.agent.command) {
+        (Some(name), more, _) => (Some(name), more.to_vec()),
+        (None, [_, ..], _) => (None, words.to_vec()),
+        (None, [], Some(own)) => (None, own.iter().map(|word| word.as_str().into()).collect()),
+        (None, [], None) => (task.agent.preset.as_ref(), Vec::new()),
+    };
+    if let Some(name) = name {
+        let prepared = agents::prepare(home, name, &prompt, &words, &request.folder)?;
+        return Ok(prepared.join(request)?);
+    }
+    let (words, input) = placed(&words, &prompt)?;
+    request.argv = words;
+    Ok(input)
+}
+
+/// A prompt in the words that ask for it; given back where none does.
+pub fn placed(words: &[ByteText], prompt: &str) -> Result<(Vec<ByteText>, Option<String>), Error> {
+    // HOSTILE: names of files are in it, and nothing of it is a place for what checks say later.
+    let harmless = prompt.replace(FEEDBACK, "{ feedback }");
     let mut placed = false;
     let mut fill = |word: &ByteText| match std::str::from_utf8(word.as_bytes()) {
         Ok(text) if text.contains(BRIEF) => {
             placed = true;
-            ByteText::from(&*text.replace(BRIEF, &prompt))
+            ByteText::from(&*text.replace(BRIEF, &harmless))
         }
         _ => word.clone(),
     };
@@ -183,5 +201,21 @@ pub fn agent(task: &Task, typed: &[ByteText]) -> Result<(Vec<ByteText>, Option<S
     if placed && words.iter().any(|word| word.as_bytes().len() > MAX_WORD) {
         return Err(CampaignError::WordsTooLong.into());
     }
-    Ok((words, (!placed).then_some(prompt)))
+    Ok((words, (!placed).then(|| prompt.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_prompt_is_a_place_for_feedback() {
+        let words = [
+            ByteText::from("agent"),
+            ByteText::from("{brief} {feedback}"),
+        ];
+        let (placed, input) = placed(&words, "- {feedback}.txt\n").unwrap();
+        assert_eq!(placed[1], ByteText::from("- { feedback }.txt\n {feedback}"));
+        assert_eq!(input, None);
+    }
 }

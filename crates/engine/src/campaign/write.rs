@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringfence_model::ByteText;
 use ringfence_model::plan::{SplitDiff, diff};
+use ringfence_model::task::Task;
 use serde::Deserialize;
 
 use super::{CampaignError, Planned};
@@ -16,26 +17,39 @@ const MAX_SPLIT: u64 = 256 << 20;
 
 /// Writes a document for each task into a directory that is not there yet, or empty.
 pub fn write(planned: &Planned, directory: &Path) -> Result<(), Error> {
+    write_tasks(&planned.documents, directory).map(|_| ())
+}
+
+/// Refuses a directory that documents cannot be written to. Nothing is made.
+pub fn refuse_full(directory: &Path) -> Result<(), Error> {
+    if fs::symlink_metadata(directory).is_err() {
+        return Ok(());
+    }
+    match fs::read_dir(directory).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        _ => Err(CampaignError::NotEmpty(directory.to_owned()).into()),
+    }
+}
+
+/// The same of any tasks; gives where each is.
+pub fn write_tasks(tasks: &[Task], directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| Error::WriteFile { path, source }
     };
     match fs::create_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let mut entries = fs::read_dir(directory).map_err(failed(directory))?;
-            if entries.next().is_some() {
-                return Err(CampaignError::NotEmpty(directory.to_owned()).into());
-            }
-        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => refuse_full(directory)?,
         made => made.map_err(failed(directory))?,
     }
-    for task in &planned.documents {
+    let mut written = Vec::new();
+    for task in tasks {
         let path = directory.join(format!("{:04}-{}.toml", task.number, task.id));
         let mut file = File::create_new(&path).map_err(failed(&path))?;
         let text = task.to_toml();
         file.write_all(text.as_bytes()).map_err(failed(&path))?;
+        written.push(path);
     }
-    Ok(())
+    Ok(written)
 }
 
 /// What is needed of an earlier split; there is more in it.

@@ -1,7 +1,7 @@
 //! Results that are kept, so that the same check on the same files is not done again.
 //!
 //! ```text
-//! checks/<key>/   result.json, stdout, stderr      `<key>.partial` until all of it is there
+//! checks/<key>/   result.json, stdout, stderr      `<key>.<id>.partial` until all of it is there
 //! ```
 //!
 //! A key is a hash of everything that a check can see: files, command, programs of the host,
@@ -80,6 +80,7 @@ pub(super) fn environment(subject: &Subject<'_>) -> String {
     };
     let seen = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "backend": request.backend.name(),
         "identity": subject.workspace.identity().as_str(),
         "inside": subject.workspace.spec().inside,
         "files": request.policy.files,
@@ -138,19 +139,14 @@ pub(super) fn find(home: &Home, key: &Key) -> Option<Ran> {
 /// Keeps a result.
 pub(super) fn keep(home: &Home, key: &Key, kept: &Kept) -> Result<(), Error> {
     let name = key.name();
-    let partial = home.checks().join(format!("{name}{PARTIAL}"));
+    // Several may keep the same right now, each in a place of its own.
+    let own = crate::ids::RunId::random()?;
+    let partial = home.checks().join(format!("{name}.{own}{PARTIAL}"));
     let failed = |source| Error::WriteFile {
         path: partial.clone(),
         source,
     };
-    // Whoever died here, or does the same right now, keeps the same.
-    let _ = fs::remove_dir_all(&partial);
-    if let Err(error) = fs::create_dir(&partial) {
-        return match error.kind() {
-            io::ErrorKind::AlreadyExists => Ok(()),
-            _ => Err(failed(error)),
-        };
-    }
+    fs::create_dir(&partial).map_err(failed)?;
     let stored = Stored {
         key: key.clone(),
         ran: kept.ran.clone(),
@@ -164,9 +160,18 @@ pub(super) fn keep(home: &Home, key: &Key, kept: &Kept) -> Result<(), Error> {
         fs::write(partial.join(RESULT), json)?;
         let whole = home.checks().join(&name);
         let _ = fs::remove_dir_all(&whole);
-        fs::rename(&partial, whole)
+        match fs::rename(&partial, whole) {
+            // Somebody else has just kept the same.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                fs::remove_dir_all(&partial)
+            }
+            renamed => renamed,
+        }
     };
-    fill().map_err(failed)
+    fill().map_err(|source| {
+        let _ = fs::remove_dir_all(&partial);
+        failed(source)
+    })
 }
 
 /// Nobody shall be told of it any more.
@@ -208,5 +213,54 @@ pub(super) fn sweep(home: &Home) {
         if at < extra || old {
             let _ = fs::remove_dir_all(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_model::outcome::Outcome;
+
+    #[test]
+    fn several_keep_the_same_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(Some(directory.path().join("home"))).unwrap();
+        let printed = directory.path().join("printed");
+        fs::write(&printed, "words").unwrap();
+        let key = Key {
+            tree: "t".to_owned(),
+            command: "make test".to_owned(),
+            environment: "e".to_owned(),
+            limits: Limits::for_host(1 << 30),
+        };
+        let kept = Kept {
+            ran: Ran {
+                outcome: Outcome::Exited,
+                exit_code: Some(0),
+                signal: None,
+                duration_ms: 1,
+                output_bytes: 5,
+                log_sha256: "h".to_owned(),
+                stdout_tail: String::new(),
+                stderr_tail: String::new(),
+                counts: None,
+                leftovers: 0,
+                cached: false,
+            },
+            stdout: printed.clone(),
+            stderr: printed,
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        keep(&home, &key, &kept).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(find(&home, &key).is_some());
+        let left = fs::read_dir(home.checks()).unwrap().count();
+        assert_eq!(left, 1, "what was under way is left");
     }
 }

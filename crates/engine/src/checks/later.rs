@@ -13,9 +13,10 @@ use ringfence_model::policy::Line;
 use ringfence_model::policy::network::Origin;
 use serde::{Deserialize, Serialize};
 
-use super::{Fresh, Subject, Told, check};
+use super::{Fresh, Round, Subject, Told, check};
 use crate::archive;
 use crate::attend::{Console, Inputs};
+use crate::backend;
 use crate::clock::now_us;
 use crate::durable::{self, Existing};
 use crate::environment::{self, Standing};
@@ -24,6 +25,7 @@ use crate::home::Home;
 use crate::ids::RunId;
 use crate::lock::RunLock;
 use crate::run::{RunRequest, discard_layer};
+use crate::sandbox::SandboxError;
 use crate::store::{RunRecord, Store};
 use crate::workspace::{Workspace, open_folder};
 
@@ -101,6 +103,11 @@ pub fn as_it_ran(home: &Home, run: RunId, request: &mut RunRequest) -> Result<()
         }
         read => read?,
     };
+    // Where it ran, unless somebody names another place.
+    if request.backend.name() == backend::NATIVE && manifest.backend.name != backend::NATIVE {
+        let own = backend::named(home, &manifest.backend.name);
+        request.backend = own.map_err(SandboxError::Backend)?;
+    }
     let was = manifest.policy;
     // In the order of the run, which a setup's key knows.
     let hidden = was.effective.map(|effective| effective.files.hide);
@@ -192,11 +199,13 @@ pub fn check_again(
         logs: &logs,
         fresh,
         stopped: false,
+        round: Round::Last,
     };
     let told = Told {
         journal: None,
         console,
         signals: inputs.signals,
+        round: Round::Last,
     };
     let checks = check(subject, told)?;
     // A check that passes does not take away that another one failed.

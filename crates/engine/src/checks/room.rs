@@ -30,6 +30,7 @@ use super::Subject;
 use super::kept::Kept;
 use super::trees::Trees;
 use crate::attend::{Console, Inputs, Records, Witness, attend};
+use crate::backend::Start;
 use crate::changes::remove_tree;
 use crate::client::Stream;
 use crate::clock::now_us;
@@ -134,17 +135,12 @@ pub(super) fn serve(
             }
             // Nothing that it left goes on, and nothing that it wrote is looked at. What resists
             // goes with this thread, and with the run's directory.
-            Order::End(mut room) => {
-                let _ = room.sandbox.end();
-                let place = room.place.clone();
-                drop(room);
-                remove(&place);
-            }
+            Order::End(room) => remove(&room.end()),
         }
     }
 }
 
-fn remove(place: &Path) {
+pub(super) fn remove(place: &Path) {
     let (Some(parent), Some(name)) = (place.parent(), place.file_name()) else {
         return;
     };
@@ -172,11 +168,16 @@ pub(crate) fn cgroup_names(room: &str) -> [String; AHEAD] {
 }
 
 impl Room {
-    fn make(subject: &Subject<'_>, trees: &Trees, job: Job, number: usize) -> Result<Self, Error> {
+    pub fn make(
+        subject: &Subject<'_>,
+        trees: &Trees,
+        job: Job,
+        number: usize,
+    ) -> Result<Self, Error> {
         let place = subject
             .home
             .workspace(subject.room)
-            .join(format!("check-{number}"));
+            .join(format!("check-{}-{number}", subject.round.name()));
         let failed = |source| Error::MakeWorkspace {
             what: "make",
             path: place.clone(),
@@ -223,12 +224,13 @@ impl Room {
             ..as_in_run
         };
         let name = &cgroup_names(subject.room.as_str())[number % AHEAD];
-        let mut sandbox = Sandbox::start(
+        let start = Start {
             name,
-            &spec,
+            spec: &spec,
             limits,
-            handover.as_ref().map(|handover| handover.socket.as_fd()),
-        )?;
+            gate: handover.as_ref().map(|handover| handover.socket.as_fd()),
+        };
+        let mut sandbox = Sandbox::start(&*subject.request.backend, &start)?;
         drop(handover);
         gate.as_mut().map(Gate::ready).transpose()?;
         sandbox.prove(&subject.home.canary())?;
@@ -246,6 +248,12 @@ impl Room {
             gate,
             cwd: own.inside.clone(),
         })
+    }
+
+    /// Ends all that is in it; gives where it was.
+    pub fn end(mut self) -> PathBuf {
+        let _ = self.sandbox.end();
+        self.place.clone()
     }
 
     /// Runs the check to its end. What it left is ended when the room is given back.

@@ -11,7 +11,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ringfence_jail::plan::{PrivateOverlay, Root, Runs, Spec};
+use ringfence_jail::plan::{PrivateOverlay, Runs, Spec};
 use ringfence_model::ByteText;
 use ringfence_model::environment::{CacheKind, HOME};
 use ringfence_model::hex;
@@ -26,6 +26,7 @@ use super::rooted::Rooted;
 use super::stand::{self, HOME_LAYER, LAYERS, ROOT_LAYER, WORKSPACE, overlay};
 use super::{EnvironmentError, Inputs, Order, Resolved, caches, manage, prune};
 use crate::attend::{Attended, Console, Inputs as Attending, Records, attend};
+use crate::backend::Start;
 use crate::client::Stream;
 use crate::clock::now_us;
 use crate::error::Error;
@@ -294,10 +295,7 @@ impl Setting<'_> {
             identity: self.workspace.identity().clone(),
             runs: Runs::Agent,
             hostname: HOSTNAME.to_owned(),
-            root: match &self.resolved.ground {
-                Some(ground) => ground.root(),
-                None => Root::Host,
-            },
+            root: self.resolved.root(),
             workspace: self.workspace.spec().clone(),
             overlays: self.overlays.to_vec(),
             mounts: self.workspace.mounts().to_vec(),
@@ -338,12 +336,17 @@ impl Setting<'_> {
         let (mut gate, handover) = opened.unzip();
         let mut spec = self.spec();
         spec.gate = handover.as_ref().map(|handover| handover.spec.clone());
-        let asked = handover.as_ref().map(|handover| handover.socket.as_fd());
-        let mut sandbox = Sandbox::start(id.as_str(), &spec, limits, asked)?;
+        let start = Start {
+            name: id.as_str(),
+            spec: &spec,
+            limits,
+            gate: handover.as_ref().map(|handover| handover.socket.as_fd()),
+        };
+        let mut sandbox = Sandbox::start(self.order.backend, &start)?;
         drop(handover);
         gate.as_mut().map(Gate::ready).transpose()?;
         journal.append(Event::Enforced {
-            backend: run::BACKEND.to_owned(),
+            backend: sandbox.backend().to_owned(),
             identity: spec.identity.as_str().to_owned(),
             limits: sandbox.grades().to_vec(),
             files: sandbox.files().clone(),

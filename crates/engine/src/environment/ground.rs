@@ -57,9 +57,14 @@ fn of_reference(
     Ok(hold(home, store, image)?)
 }
 
+/// One that must be here, by a name or its digest.
+pub fn here(home: &Home, store: &Store, reference: &str) -> Result<Ground, Error> {
+    Ok(hold(home, store, images::find(home, store, reference)?)?)
+}
+
 /// One that must be here, by its digest.
 pub fn of_digest(home: &Home, store: &Store, digest: &str) -> Result<Ground, Error> {
-    Ok(hold(home, store, images::find(home, store, digest)?)?)
+    here(home, store, digest)
 }
 
 fn hold(home: &Home, store: &Store, image: Image) -> Result<Ground, ImageError> {
@@ -93,7 +98,7 @@ impl Ground {
 }
 
 /// Whether a variable says who the agent is, or what we tell it.
-pub(super) fn is_ours(name: &[u8]) -> bool {
+pub(crate) fn is_ours(name: &[u8]) -> bool {
     const OURS: [&[u8]; 3] = [b"HOME", b"USER", b"LOGNAME"];
     OURS.contains(&name) || name.starts_with(b"RINGFENCE")
 }

@@ -36,6 +36,8 @@ pub struct Standing {
     /// For a person.
     pub notes: Vec<String>,
     ground: Option<Ground>,
+    /// An image of the engine that holds the sandbox, by its id there.
+    foreign: Option<String>,
     caches: Vec<(CacheKind, Option<PathBuf>)>,
     home: Option<PathBuf>,
 }
@@ -51,6 +53,7 @@ impl Standing {
             facts: facts(resolved, record),
             setup: record.map(|record| home.environment(&record.key)),
             ground: resolved.ground.clone(),
+            foreign: resolved.foreign.as_ref().map(|image| image.id.clone()),
             ..Self::default()
         };
         own.home = own.setup.as_ref().map(|setup| setup.join(HOME_LAYER));
@@ -76,10 +79,17 @@ impl Standing {
         environment: &Environment,
         stands_on: &[String],
     ) -> Result<Self, Error> {
-        let image = image_of(stands_on).map(|digest| ground::of_digest(home, store, digest));
+        let ours = stands_on
+            .iter()
+            .find_map(|own| own.strip_prefix(super::IMAGES));
+        let image = ours.map(|digest| ground::of_digest(home, store, digest));
+        let foreign = stands_on
+            .iter()
+            .find_map(|own| own.strip_prefix(super::FOREIGN));
         let mut own = Self {
             setup: key_of(stands_on).map(|key| home.environment(key)),
             ground: image.transpose()?,
+            foreign: foreign.map(str::to_owned),
             tmpfs: areas(environment),
             ..Self::default()
         };
@@ -102,7 +112,10 @@ impl Standing {
     /// What `/` is.
     pub fn root(&self) -> Root {
         let Some(ground) = &self.ground else {
-            return Root::Host;
+            return match &self.foreign {
+                Some(image) => Root::Foreign(image.clone()),
+                None => Root::Host,
+            };
         };
         let mut root = ground.root();
         if let Root::Image(image) = &mut root {
@@ -155,10 +168,12 @@ impl Standing {
 }
 
 /// The image of what is stood on, by its digest.
-pub(crate) fn image_of(stands_on: &[String]) -> Option<&str> {
-    stands_on
-        .iter()
-        .find_map(|layer| layer.strip_prefix(super::IMAGES))
+pub(crate) fn image_of<'a>(stands_on: &'a [String]) -> Option<&'a str> {
+    let named = |own: &'a String| {
+        let ours = own.strip_prefix(super::IMAGES);
+        ours.or_else(|| own.strip_prefix(super::FOREIGN))
+    };
+    stands_on.iter().find_map(named)
 }
 
 fn key_of(stands_on: &[String]) -> Option<&str> {
@@ -180,6 +195,11 @@ pub fn variables(order: &Order<'_>, resolved: Option<&Resolved>) -> Vec<(ByteTex
     let environment = &order.policy.environment;
     let ground = resolved.and_then(|resolved| resolved.ground.as_ref());
     let mut env = ground.map(Ground::variables).unwrap_or_default();
+    let foreign = resolved.and_then(|resolved| resolved.foreign.as_ref());
+    // HOSTILE: the maker of the image chose them.
+    let theirs = foreign.iter().flat_map(|image| &image.env);
+    let theirs = theirs.filter(|(name, _)| !ground::is_ours(name.as_bytes()));
+    env.extend(theirs.cloned());
     for kind in environment.caches() {
         let of_cache = kind.row().environment();
         env.extend(of_cache.map(|(name, value)| variable(name, &value)));

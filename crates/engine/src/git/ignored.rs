@@ -42,6 +42,7 @@ pub struct IgnoreRules {
     layers: Layers,
     left_bytes: u64,
     left_patterns: usize,
+    edited: bool,
 }
 
 /// One repository's rules. Paths within it are relative to the top of its work tree.
@@ -78,7 +79,13 @@ impl IgnoreRules {
             layers,
             left_bytes: ALL_RULES_BYTES,
             left_patterns: ALL_PATTERNS,
+            edited: false,
         })
+    }
+
+    /// Whether rules that were asked so far are others than those of the base.
+    pub fn are_edited(&self) -> bool {
+        self.edited
     }
 
     /// True if a path (relative to the folder) is ignored and not tracked; a directory with
@@ -210,16 +217,18 @@ impl IgnoreRules {
             return Arc::clone(known);
         }
         let limit = RULES_BYTES.min(self.left_bytes);
-        let text = if outer.is_above_folder(dir) {
-            outer.repo.as_ref().and_then(|repo| {
+        let (text, is_base) = if outer.is_above_folder(dir) {
+            let text = outer.repo.as_ref().and_then(|repo| {
                 let path = repo.top.join(path_of(dir)).join(".gitignore");
                 files::read_if_usable(&path, limit, Links::Refuse)
-            })
+            });
+            (text, true)
         } else {
             let below = dir.get(outer.skip()..).unwrap_or_default();
             self.layers
                 .read(&joined(&outer.at, below), ".gitignore", limit)
         };
+        self.edited |= !is_base;
         let text = text.unwrap_or_default();
         self.left_bytes = self.left_bytes.saturating_sub(text.len() as u64);
         let scope = &mut self.scopes[scope];

@@ -37,15 +37,16 @@ impl Layers {
     }
 
     /// The bytes of a regular file of the merged view; `None` if there is none within the bound.
-    pub(super) fn read(&self, dir: &[u8], name: &str, limit: u64) -> Option<Vec<u8>> {
+    /// And whether that is as the base has it.
+    pub(super) fn read(&self, dir: &[u8], name: &str, limit: u64) -> (Option<Vec<u8>>, bool) {
         match self.read_upper(dir, name, limit) {
-            Upper::Has(bytes) => Some(bytes),
-            Upper::Hides => None,
+            Upper::Has(bytes) => (Some(bytes), false),
+            Upper::Hides => (None, false),
             Upper::Silent => {
                 let path = Path::new(OsStr::from_bytes(dir)).join(name);
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-                let fd = files::open_beneath(&self.base, &path, flags).ok()?;
-                contents(fd, limit)
+                let fd = files::open_beneath(&self.base, &path, flags).ok();
+                (fd.and_then(|fd| contents(fd, limit)), true)
             }
         }
     }
@@ -137,7 +138,8 @@ mod tests {
             ("file", None),
             ("absent", None),
         ] {
-            let got = layers.read(name.as_bytes(), "f", 1000);
+            let (got, is_base) = layers.read(name.as_bytes(), "f", 1000);
+            assert_eq!(is_base, ["kept", "absent"].contains(&name), "{name}");
             assert_eq!(got.as_deref(), expected.map(str::as_bytes), "{name}");
         }
     }

@@ -277,7 +277,9 @@ pub(crate) enum NewBranch {
 /// Looks whether a branch of this name can be made, by git's own rules.
 pub(crate) fn new_branch(repo: &Repository, name: &str) -> Result<NewBranch, GitError> {
     let full = format!("refs/heads/{name}");
+    // Who types `refs/heads/x` means `x`, and would get `refs/heads/refs/heads/x`.
     let plain = !name.starts_with('-') && !matches!(name, "@" | "HEAD");
+    let plain = plain && !name.starts_with("refs/");
     if !plain || !is_ref_name(full.as_bytes()) {
         return Ok(NewBranch::BadName);
     }

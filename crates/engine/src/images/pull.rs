@@ -15,6 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
+use std::time::Instant;
 
 use ringfence_model::image::{Digest, Reference};
 
@@ -26,7 +27,7 @@ use super::registry::Registry;
 use super::shelf::{Making, Shelf, digest_of, merge_notes};
 use super::unpack::{self, Owners};
 use super::{BOUNDS, Event, Image, ImageError, Note, Progress};
-use crate::clock::now_us;
+use crate::clock::{ms_since, now_us};
 use crate::fail;
 use crate::home::Home;
 use crate::lock::FileLock;
@@ -62,6 +63,7 @@ pub fn pull(
     options: PullOptions,
     progress: &mut dyn Progress,
 ) -> Result<Image, ImageError> {
+    let began = Instant::now();
     let name: Reference = reference.parse()?;
     let shelf = Shelf::open(home)?;
     let _adding = shelf.share(|| progress.happened(Event::Waiting))?;
@@ -100,12 +102,21 @@ pub fn pull(
     };
     store.insert_image(&record, &layers)?;
     fail::point("image:recorded");
+    let fetched = jobs.len();
     for at in jobs {
         forget_partial(&shelf, found.blobs[at].digest);
     }
     for note in notes {
         progress.happened(Event::Noted(note));
     }
+    tracing::info!(
+        image = ?name.to_string(),
+        digest = %record.digest,
+        layers = record.layers.len(),
+        new = fetched,
+        ms = ms_since(began),
+        "image pulled"
+    );
     Ok(super::image(&shelf, record, reference))
 }
 

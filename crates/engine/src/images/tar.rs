@@ -17,7 +17,7 @@ const PIECES: usize = 100_000;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EntryKind {
+pub(crate) enum EntryKind {
     File,
     HardLink,
     Symlink,
@@ -28,7 +28,7 @@ pub(super) enum EntryKind {
 
 /// One entry; its content is read from the [`Reader`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub path: Vec<u8>,
     pub link: Vec<u8>,
     pub kind: Option<EntryKind>,
@@ -72,7 +72,7 @@ pub enum TarError {
 }
 
 #[derive(Debug)]
-pub(super) struct Reader<R> {
+pub(crate) struct Reader<R> {
     inner: R,
     at: u64,
     /// Of the content of the current entry.

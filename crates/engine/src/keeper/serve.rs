@@ -368,7 +368,13 @@ impl Keeping {
                 incarnation,
                 ..
             } => {
-                if incarnation.is_some_and(|asked| asked != self.incarnation) {
+                let held_up = match purpose {
+                    Purpose::Work => self.sandbox.held_up(),
+                    _ => None,
+                };
+                if let Some(reason) = held_up {
+                    Answer::Failed { reason }
+                } else if incarnation.is_some_and(|asked| asked != self.incarnation) {
                     Answer::Other {
                         incarnation: self.incarnation,
                     }

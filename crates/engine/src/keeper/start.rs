@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
@@ -20,9 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Places;
 use super::serve::{End, Keeping, Patience};
+use crate::backend::{self, Start};
 use crate::base::{self, Base};
 use crate::changes::remove_tree;
-use crate::clock::now_us;
+use crate::clock::{ms_since, now_us};
 use crate::environment::{self, Standing};
 use crate::error::Error;
 use crate::fail;
@@ -33,7 +34,7 @@ use crate::home::Home;
 use crate::ids::{LayerId, SandboxId};
 use crate::journal::JournalFile;
 use crate::lock::{FileLock, LockError};
-use crate::sandbox::{self, Sandbox};
+use crate::sandbox::{self, Sandbox, SandboxError};
 use crate::store::{Ended, LayerRecord, SandboxDetail, SandboxRecord, Store};
 use crate::watch::DiskWatch;
 
@@ -116,6 +117,9 @@ pub fn keep(
     id: SandboxId,
     up: &mut dyn FnMut(&Ready),
 ) -> Result<(), Error> {
+    let began = Instant::now();
+    let span = tracing::info_span!("keeper", sandbox = %id);
+    let _inside = span.enter();
     let places = Places::of(home, id);
     let signals = Signals::hold().map_err(Error::Wait)?;
     // A session of its own: the terminal of whoever started it is not ours.
@@ -133,7 +137,7 @@ pub fn keep(
     fail::point("keeper:locked");
     let record = store.sandbox(id)?;
     let incarnation = record.incarnation + 1;
-    sandbox::sweep(id.as_str());
+    sandbox::sweep(home, id.as_str());
     let stack = store.stack(record.head)?;
     let mounted: Vec<LayerId> = stack.iter().map(|layer| layer.id).collect();
     // Before anything is there: what is left of a keeper that dies on the way is found by this.
@@ -150,6 +154,7 @@ pub fn keep(
     })?;
     drop(shaping);
     fail::point("keeper:begun");
+    tracing::info!(incarnation, ms = ms_since(began), "keeper began");
     up(&Ready::Up { incarnation });
     let end = keeping.serve();
     fail::point("keeper:ending");
@@ -171,6 +176,8 @@ pub fn keep(
         journal_head: close(&mut keeping.journal, &end),
     };
     store.execution_ended(id, incarnation, state, ended)?;
+    let (reason, processes) = (end.reason, end.processes);
+    tracing::info!(?reason, processes, ms = ms_since(began), "keeper ended");
     fail::point("keeper:done");
     keeping.tell_end(end);
     Ok(())
@@ -216,8 +223,15 @@ fn begin(
     let opened = Gate::open(home, &program, &record.detail.policy, &places.directory)?;
     let (mut gate, handover) = opened.unzip();
     spec.gate = handover.as_ref().map(|handover| handover.spec.clone());
-    let asked = handover.as_ref().map(|handover| handover.socket.as_fd());
-    let mut sandbox = Sandbox::start(id.as_str(), &spec, limits, asked)?;
+    let start = Start {
+        name: id.as_str(),
+        spec: &spec,
+        limits,
+        gate: handover.as_ref().map(|handover| handover.socket.as_fd()),
+    };
+    let backend = backend::named(home, &record.detail.backend);
+    let backend = backend.map_err(SandboxError::Backend)?;
+    let mut sandbox = Sandbox::start(&*backend, &start)?;
     drop(handover);
     gate.as_mut().map(Gate::ready).transpose()?;
     fail::point("keeper:started");
@@ -229,7 +243,7 @@ fn begin(
         version: env!("CARGO_PKG_VERSION").to_owned(),
     })?;
     journal.append(Event::Enforced {
-        backend: "native".to_owned(),
+        backend: sandbox.backend().to_owned(),
         identity: identity.as_str().to_owned(),
         limits: sandbox.grades().to_vec(),
         files: sandbox.files().clone(),

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use ringfence_model::ByteText;
 use ringfence_model::changes::FileMode;
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 
 use super::found::{Found, find};
 use super::paths::above;
-use super::{Entry, PatchError};
+use super::{Entry, Laid, LaidFile, PatchError};
 use crate::changes::handle::{self, Access, Kind};
 use crate::layers::whiteout;
 
@@ -48,7 +49,6 @@ pub fn layer<'a>(
     }
     let mut writer = Writer {
         base,
-        prefix,
         upper,
         came_to: Layered::default(),
     };
@@ -56,9 +56,77 @@ pub fn layer<'a>(
         writer.whiteout(path)?;
     }
     for (path, (mode, entry)) in &made {
-        writer.file(path, *mode, entry)?;
+        let old = old_content(base, prefix, entry)?;
+        let content = entry.content(old.as_deref())?.unwrap_or_default();
+        writer.file(path, *mode, &content)?;
     }
     Ok(writer.came_to)
+}
+
+/// Writes files over a base, and hides what is `None`: all of it is there. Paths begin at the base.
+pub(crate) fn layer_files(
+    files: &BTreeMap<&[u8], Option<(FileMode, &[u8])>>,
+    base: BorrowedFd<'_>,
+    upper: BorrowedFd<'_>,
+) -> Result<Layered, PatchError> {
+    let gone = files.iter().filter(|(_, file)| file.is_none());
+    let gone: BTreeSet<&[u8]> = gone.map(|(path, _)| *path).collect();
+    let made = files
+        .iter()
+        .filter_map(|(path, file)| Some((*path, (*file)?)));
+    let made: BTreeMap<&[u8], (FileMode, &[u8])> = made.collect();
+    let mut writer = Writer {
+        base,
+        upper,
+        came_to: Layered::default(),
+    };
+    for path in whiteouts(base, &gone, &made)? {
+        writer.whiteout(path)?;
+    }
+    for (path, (mode, content)) in &made {
+        writer.file(path, *mode, content)?;
+    }
+    Ok(writer.came_to)
+}
+
+/// All files that a patch changes, as they are then.
+pub(crate) fn laid(entries: &[Entry<'_>], base: BorrowedFd<'_>) -> Result<Laid, PatchError> {
+    let mut laid = Laid::default();
+    for entry in entries {
+        if entry.change.old.is_some() {
+            laid.0.entry(entry.old_path().to_vec()).or_insert(None);
+        }
+        if let Some(side) = &entry.change.new {
+            let old = old_content(base, b"", entry)?;
+            let content = entry.content(old.as_deref())?.unwrap_or_default();
+            let file = LaidFile {
+                mode: side.mode,
+                oid: side.oid.clone(),
+                content: Arc::from(content.into_owned()),
+            };
+            laid.0.insert(entry.path().to_vec(), Some(file));
+        }
+    }
+    Ok(laid)
+}
+
+/// What the base has where an entry's old content is.
+fn old_content(
+    base: BorrowedFd<'_>,
+    prefix: &[u8],
+    entry: &Entry<'_>,
+) -> Result<Option<Vec<u8>>, PatchError> {
+    let Some(side) = &entry.change.old else {
+        return Ok(None);
+    };
+    let from = inside(entry.old_path(), prefix)?;
+    let found = find(base, from, side.size).map_err(|source| read_error(from, source))?;
+    match found {
+        Found::Content { bytes, .. } if found.is(side) => Ok(Some(bytes)),
+        _ => Err(PatchError::Moved {
+            path: ByteText::from(from),
+        }),
+    }
 }
 
 /// A path of the patch as one of the base.
@@ -118,7 +186,6 @@ fn whiteouts<'p, V>(
 
 struct Writer<'a> {
     base: BorrowedFd<'a>,
-    prefix: &'a [u8],
     upper: BorrowedFd<'a>,
     came_to: Layered,
 }
@@ -131,26 +198,9 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn file(&mut self, path: &[u8], mode: FileMode, entry: &Entry<'_>) -> Result<(), PatchError> {
-        let old = match &entry.change.old {
-            Some(side) => {
-                let from = inside(entry.old_path(), self.prefix)?;
-                let found =
-                    find(self.base, from, side.size).map_err(|source| read_error(from, source))?;
-                match found {
-                    Found::Content { bytes, .. } if found.is(side) => Some(bytes),
-                    _ => {
-                        return Err(PatchError::Moved {
-                            path: ByteText::from(from),
-                        });
-                    }
-                }
-            }
-            None => None,
-        };
-        let content = entry.content(old.as_deref())?.unwrap_or_default();
+    fn file(&mut self, path: &[u8], mode: FileMode, content: &[u8]) -> Result<(), PatchError> {
         let (dir, name) = self.parent(path)?;
-        write(dir.as_fd(), name, mode, &content).map_err(|source| write_error(path, source))?;
+        write(dir.as_fd(), name, mode, content).map_err(|source| write_error(path, source))?;
         self.came_to.files += 1;
         self.came_to.bytes += content.len() as u64;
         Ok(())

@@ -44,7 +44,7 @@ pub(super) struct Loader<'a> {
 
 /// Whether links lead on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Links {
+pub(super) enum Links {
     /// A file of the host, which may be in a repository of dotfiles.
     Follow,
     /// HOSTILE: a file of a repository, which may be a link to anything.
@@ -239,7 +239,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// A regular file, up to the bound and a byte; `None` where there is none.
-fn read(path: &Path, links: Links) -> Result<Option<Vec<u8>>, PolicyError> {
+pub(super) fn read(path: &Path, links: Links) -> Result<Option<Vec<u8>>, PolicyError> {
     let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     if links == Links::Refuse {
         flags |= OFlags::NOFOLLOW;

@@ -135,6 +135,44 @@ fn readable(result: Result<(), RuleError>) -> Result<(), PresetError> {
     Ok(())
 }
 
+/// One interface and its keys, without signing in.
+fn by_key(
+    surroundings: &Surroundings,
+    draft: &mut Draft,
+    one: &Provider,
+) -> Result<(), PresetError> {
+    let fill = |draft: &mut Draft| {
+        let has = provider(surroundings, draft, one)?;
+        if !has {
+            let name = one.keys[0].0;
+            draft.note(format!("{name} is not set here, so no secret is bound"));
+        }
+        Ok(())
+    };
+    readable(fill(draft))
+}
+
+pub(super) fn anthropic_api(
+    surroundings: &Surroundings,
+    draft: &mut Draft,
+) -> Result<(), PresetError> {
+    by_key(surroundings, draft, &ANTHROPIC)
+}
+
+pub(super) fn openai_api(
+    surroundings: &Surroundings,
+    draft: &mut Draft,
+) -> Result<(), PresetError> {
+    by_key(surroundings, draft, &OPENAI)
+}
+
+pub(super) fn gemini_api(
+    surroundings: &Surroundings,
+    draft: &mut Draft,
+) -> Result<(), PresetError> {
+    by_key(surroundings, draft, &GEMINI)
+}
+
 pub(super) fn claude_code(
     surroundings: &Surroundings,
     draft: &mut Draft,

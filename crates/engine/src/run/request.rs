@@ -2,20 +2,24 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ringfence_model::ByteText;
 use ringfence_model::bundle::Policy;
 use ringfence_model::limits::Limits;
-use ringfence_model::policy::Effective;
+use ringfence_model::policy::{Effective, Files};
+use ringfence_model::rounds::Rounds;
 use ringfence_model::wire::WindowSize;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::claim;
+use crate::agents::Inside;
+use crate::backend::Backend;
 use crate::environment::Order;
 use crate::error::Error;
 use crate::files::FileRules;
-use crate::ids::RunId;
+use crate::ids::{CampaignId, RunId};
 use crate::workspace::{Folder, Ignored, View};
 
 /// Where programs are looked for inside.
@@ -27,6 +31,8 @@ pub(crate) const LEAST_MEMORY: u64 = 16 << 20;
 /// One run.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
+    /// What holds its sandbox, and those of its setup and checks.
+    pub backend: Arc<dyn Backend>,
     pub folder: PathBuf,
     pub argv: Vec<ByteText>,
     pub name: Option<String>,
@@ -40,21 +46,45 @@ pub struct RunRequest {
     /// Variables beyond the plain ones that every sandbox has.
     pub env: Vec<(ByteText, ByteText)>,
     pub view: View,
+    /// What the agent is asked, for its standard input; `None`: that is the caller's.
+    pub input: Option<Vec<u8>>,
+    /// What it is asked, for a file inside, outside of the workspace.
+    pub brief: Option<Vec<u8>>,
+    /// How often it is sent back with what the checks say; `None`: nobody asked for a loop.
+    pub rounds: Option<Rounds>,
     /// A terminal of this size instead of pipes.
     pub terminal: Option<WindowSize>,
     /// Which of several attempts at one task this is.
     pub attempt: Option<Attempt>,
+    /// Which task of which campaign it is for.
+    pub campaign: Option<OfCampaign>,
+    /// Of an agent that was named: its home, its program, how its report is read.
+    pub agent: Option<Inside>,
     /// This program: it is also the gate.
     pub program: PathBuf,
 }
 
 /// One of several attempts at one task.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Attempt {
     /// The id of the first one's group, by which they are found.
     pub group: RunId,
     pub number: u32,
     pub of: u32,
+}
+
+/// A task of a campaign, as the row of a run names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfCampaign {
+    /// Another campaign of the same name has another one.
+    pub id: CampaignId,
+    pub name: String,
+    /// The id of the task.
+    pub task: String,
+    /// From 1, in the order of the tasks.
+    pub number: u32,
+    /// How often it was begun anew because somebody wanted it so.
+    pub turn: u32,
 }
 
 impl RunRequest {
@@ -71,10 +101,19 @@ impl RunRequest {
         check_variables(&self.env)
     }
 
+    /// What it sees of the host's files, the program of its agent included.
+    pub(super) fn files(&self) -> Files {
+        let mut files = self.policy.files.clone();
+        let own = self.agent.iter().flat_map(|agent| &agent.mounts);
+        files.mounts.extend(own.cloned());
+        files
+    }
+
     /// What the run is to stand on.
     pub(crate) fn order(&self, folder: &Folder) -> Result<Order<'_>, Error> {
         let inside = self.view.inside.as_deref();
-        Order::of_folder(&self.policy, &self.limits, &self.program, folder, inside)
+        let held = (&self.policy, &self.limits);
+        Order::of_folder(held, &self.program, &*self.backend, folder, inside)
     }
 
     /// All that steers the run besides its command.
@@ -106,6 +145,9 @@ impl RunRequest {
         let own = standing.iter().chain(given).chain(&self.env);
         let own: Vec<_> = own.cloned().collect();
         let mut env = environment(&own);
+        if let Some(agent) = &self.agent {
+            agent.lead_to(&mut env);
+        }
         let name = ByteText::from(claim::VARIABLE);
         if !env.iter().any(|(key, _)| *key == name) {
             env.push((name, claim::PATH.into()));

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ringfence_model::ByteText;
+use ringfence_model::agent::Usage;
 use ringfence_model::attribution::Attribution;
 use ringfence_model::bundle::EnvironmentFacts;
 use ringfence_model::changes::{Change, Omitted, WhyOmitted};
@@ -11,6 +12,7 @@ use ringfence_model::claim::Claim;
 use ringfence_model::flag::Flag;
 use ringfence_model::limits::{Graded, Limit};
 use ringfence_model::outcome::{Outcome, RunStatus};
+use ringfence_model::rounds::{Iteration, Looped};
 use ringfence_model::wire::{Leftover, Wall};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,9 @@ use crate::store::{FinishedRun, bundle_path};
 
 /// Where the store has the hash of the journal's last line, for as long as the run is known.
 pub(crate) const JOURNAL_HEAD: &str = "journal_head";
+
+/// Where the store has what came of the loop.
+pub const ROUNDS: &str = "rounds";
 
 /// Everything about a run that is over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,6 +86,9 @@ pub struct RunResult {
     /// What came of the host's own checks. Absent where none was asked for.
     #[serde(default, skip_serializing_if = "Checks::is_none")]
     pub checks: Checks,
+    /// What came of the loop. Absent where nobody asked for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<Looped>,
     /// What to look at, the worst first.
     #[serde(default)]
     pub flags: Vec<Flag>,
@@ -90,6 +98,9 @@ pub struct RunResult {
     /// The commits that the agent made. Absent where there are none, or they could not be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commits: Option<KeptCommits>,
+    /// What the agent says that it used, where it was one by name; nothing of it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
 }
 
 /// One output stream: how much, and where all of it is.
@@ -135,24 +146,32 @@ impl RunResult {
             insertions: self.insertions,
             deletions: self.deletions,
             bundle: Some(bundle_path(self.run)),
-            detail: serde_json::Map::from_iter([(
-                JOURNAL_HEAD.to_owned(),
-                self.journal_head.as_str().into(),
-            )]),
+            detail: serde_json::Map::from_iter(
+                [(JOURNAL_HEAD.to_owned(), self.journal_head.as_str().into())]
+                    .into_iter()
+                    .chain(self.rounds.as_ref().map(in_row)),
+            ),
         }
     }
 
     /// How the command ended, in words.
     pub fn ending(&self) -> String {
-        match (self.outcome, self.exit_code, self.signal) {
-            (Outcome::NotStarted, ..) => match &self.not_started {
-                Some(why) => format!("was not started: {why}"),
-                None => "was not started".to_owned(),
-            },
-            (Outcome::Exited, Some(code), _) => format!("exited with {code}"),
-            (Outcome::Signaled, _, Some(signal)) => format!("died by signal {signal}"),
-            (outcome, ..) => in_words(outcome).to_owned(),
+        if let Some(last) = self.out_of_time() {
+            let ended = ended(last.outcome, last.exit_code, last.signal);
+            return format!("was not sent back because the time of the run was over; it {ended}");
         }
+        match (self.outcome, &self.not_started) {
+            (Outcome::NotStarted, Some(why)) => format!("was not started: {why}"),
+            (outcome, _) => ended(outcome, self.exit_code, self.signal),
+        }
+    }
+
+    /// The last iteration, where the time of the run was over after it and not during it: its checks
+    /// took what was left, and nobody stopped the command.
+    pub fn out_of_time(&self) -> Option<&Iteration> {
+        let last = self.rounds.as_ref()?.iterations.last()?;
+        let between = self.outcome == Outcome::TimedOut && last.outcome != Outcome::TimedOut;
+        between.then_some(last)
     }
 
     /// `summary.md`, for a person.
@@ -161,9 +180,23 @@ impl RunResult {
     }
 }
 
+/// What the store has of a loop: its outcome, and how many iterations it took.
+fn in_row(looped: &Looped) -> (String, serde_json::Value) {
+    let value = serde_json::json!({
+        "outcome": looped.outcome,
+        "iterations": looped.iterations.len(),
+        "most": looped.most,
+    });
+    (ROUNDS.to_owned(), value)
+}
+
 /// How a setup ended, in words.
 pub(crate) fn ending(attended: &Attended) -> String {
-    match (attended.outcome, attended.code, attended.signal) {
+    ended(attended.outcome, attended.code, attended.signal)
+}
+
+fn ended(outcome: Outcome, code: Option<i32>, signal: Option<i32>) -> String {
+    match (outcome, code, signal) {
         (Outcome::Exited, Some(code), _) => format!("exited with {code}"),
         (Outcome::Signaled, _, Some(signal)) => format!("died by signal {signal}"),
         (outcome, ..) => in_words(outcome).to_owned(),
@@ -183,6 +216,7 @@ fn in_words(outcome: Outcome) -> &'static str {
         Outcome::DiskFull => "was stopped at its disk limit, or the disk is full",
         Outcome::OutputLimit => "was stopped at its output limit",
         Outcome::JournalFull => "was stopped when its journal was full",
+        Outcome::TurnEnded => "said that its turn was over, and was ended",
         Outcome::Cancelled => "was stopped by you",
         Outcome::RuntimeLost => "was lost with its sandbox",
     }

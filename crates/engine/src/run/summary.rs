@@ -5,6 +5,7 @@
 //! heading, link, picture, code block or HTML.
 
 mod checks;
+mod rounds;
 
 use std::fmt::{Display, Write as _};
 
@@ -38,6 +39,7 @@ pub(super) fn write(result: &RunResult) -> String {
         "Checks of the host",
         checks::lines(&result.checks),
     );
+    section(&mut text, "Iterations", rounds::lines(&result.rounds));
     section(&mut text, "Changed files", changes(result));
     section(
         &mut text,

@@ -8,6 +8,7 @@ use ringfence_model::ByteText;
 
 use super::Host;
 use crate::attend::{Console, Inputs};
+use crate::backend::{Backend, Choice};
 use crate::base::{self, Base};
 use crate::client::Stream;
 use crate::clock::now_us;
@@ -19,6 +20,7 @@ use crate::ids::{BaseId, SandboxId};
 use crate::keeper::INSIDE;
 use crate::mirror::{self, Progress};
 use crate::policy::{Asked, Settled};
+use crate::sandbox::SandboxError;
 use crate::source::{self, Source};
 use crate::store::{AutoCheckpoint, NewSandbox, SandboxDetail};
 use crate::workspace::{Ignored, mount_notes, scan};
@@ -48,6 +50,8 @@ pub enum Stage {
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct CreateRequest {
+    /// What holds its executions.
+    pub backend: Choice,
     pub from: From,
     pub stage: Stage,
     pub name: Option<String>,
@@ -96,7 +100,9 @@ pub fn create(
         Some(folder) => scan::aliases(folder, FileRules::of(files)?.hidden()),
         None => Vec::new(),
     };
-    let order = order(host, &policy, &base, folder.as_deref())?;
+    let backend = request.backend.choose(&host.home);
+    let backend = backend.map_err(SandboxError::Backend)?;
+    let order = order(host, &policy, &*backend, &base, folder.as_deref())?;
     let (home, store) = (&host.home, &host.store);
     let resolved = environment::resolve(home, store, &order, &mut Said(progress))?;
     let stands_on = resolved.as_ref().map(Resolved::stands_on);
@@ -113,6 +119,7 @@ pub fn create(
         head: None,
         expires_us: expiry(request.ttl_seconds),
         detail: SandboxDetail {
+            backend: backend.name().to_owned(),
             source,
             limits: policy.limits.clone(),
             env,
@@ -180,6 +187,7 @@ fn settle(host: &Host, request: &CreateRequest, base: &Base) -> Result<Settled, 
 fn order<'a>(
     host: &'a Host,
     policy: &'a Settled,
+    backend: &'a dyn Backend,
     base: &Base,
     folder: Option<&Path>,
 ) -> Result<Order<'a>, Error> {
@@ -195,6 +203,7 @@ fn order<'a>(
         policy: &policy.effective,
         limits: &policy.limits,
         program: &host.program,
+        backend,
         folder: base.workspace(),
         // A stage has not all files: what a setup made of it is for that stage.
         scope: match base.stage_of {

@@ -4,7 +4,7 @@
 //! is what the agent can reach. Here the request is sent in and one bounded answer is read back.
 
 use ringfence_model::ByteText;
-use ringfence_model::tools::{Answer, MAX_REQUEST, MAX_RESPONSE, ToolFailure, Verb};
+use ringfence_model::tools::{Answer, MAX_REQUEST, MAX_RESPONSE, PROGRAM, ToolFailure, Verb};
 use ringfence_model::wire::{Exec, Leftovers, Notice, OutputMode, Reply, Request, Stdin};
 use serde_json::Value;
 
@@ -17,8 +17,6 @@ use crate::error::Error;
 use crate::ids::SandboxId;
 use crate::keeper::{INSIDE, Line};
 
-/// Where the program is inside.
-const PROGRAM: &str = "/.ringfence/tools/ringfence-tools";
 /// BOUND: a search of a large repository.
 const WITHIN_MS: u64 = 30_000;
 
@@ -29,13 +27,14 @@ pub enum Used {
     Failed(ToolFailure),
 }
 
-/// Uses a tool. Those that change files do so one at a time.
+/// Uses a tool. Those that change files do so one at a time; `tell` is called where one has to wait.
 pub fn tool(
     host: &Host,
     id: SandboxId,
     verb: Verb,
     request: &Value,
     lost: Lost,
+    tell: &mut dyn FnMut(&str),
 ) -> Result<Used, Error> {
     let json = serde_json::to_vec(request).expect("a value always serialises");
     if json.len() > MAX_REQUEST {
@@ -46,7 +45,7 @@ pub fn tool(
     } else {
         Beside::Share
     };
-    let _turn = turn(host, id, beside, &mut |_| {})?;
+    let _turn = turn(host, id, beside, tell)?;
     let mut opened = open_line(host, id, lost, None)?;
     if verb.changes() && verb != Verb::Remove {
         room::refuse_over(host, &opened.record, 1)?;

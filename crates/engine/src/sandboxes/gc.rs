@@ -55,6 +55,8 @@ pub enum What {
     RemoveStranger(PathBuf),
     /// Where somebody worked who is gone: a setup, a check.
     RemoveAbandoned(RunId),
+    /// What a backend holds for a sandbox that nobody drives any more.
+    RemoveAttached(String),
     RemoveImage(Digest),
     /// A layer, a document or half a blob that no image has.
     RemoveOfImages(Leftover),
@@ -76,6 +78,7 @@ impl What {
             Self::RemoveOfImages(leftover) => format!("remove `{}`", leftover.path.display()),
             Self::RemoveEnvironment(key) => format!("remove environment {key}"),
             Self::RemoveAbandoned(id) => format!("remove `workspaces/{id}`"),
+            Self::RemoveAttached(name) => format!("remove `attached/{name}`"),
             Self::RemoveStranger(path) | Self::RemoveLeaving(path) => {
                 format!("remove `{}`", path.display())
             }
@@ -93,6 +96,7 @@ impl What {
             Self::RemoveOfImages(leftover) => leftover.path.display().to_string(),
             Self::RemoveEnvironment(key) => key.clone(),
             Self::RemoveAbandoned(id) => id.to_string(),
+            Self::RemoveAttached(name) => name.clone(),
             Self::RemoveStranger(path) | Self::RemoveLeaving(path) => path.display().to_string(),
         }
     }
@@ -109,9 +113,10 @@ impl What {
             Self::RemoveImage(_) => "remove_image",
             Self::RemoveOfImages(_) => "remove_part_of_images",
             Self::RemoveEnvironment(_) => "remove_environment",
-            Self::RemoveStranger(_) | Self::RemoveLeaving(_) | Self::RemoveAbandoned(_) => {
-                "remove_directory"
-            }
+            Self::RemoveStranger(_)
+            | Self::RemoveLeaving(_)
+            | Self::RemoveAbandoned(_)
+            | Self::RemoveAttached(_) => "remove_directory",
         }
     }
 }
@@ -205,6 +210,12 @@ pub fn plan(host: &Host) -> Result<Vec<Action>, Error> {
             });
         }
     }
+    for name in crate::backend::left(&host.home) {
+        actions.push(Action {
+            what: What::RemoveAttached(name),
+            why: "nobody drives its sandbox any more".to_owned(),
+        });
+    }
     for path in strangers(host)? {
         actions.push(Action {
             what: What::RemoveStranger(path),
@@ -223,6 +234,8 @@ pub fn act(host: &Host, action: &Action) -> Result<Option<PathBuf>, Error> {
     };
     host.store
         .record_eviction(action.what.word(), &action.what.subject(), &action.why)?;
+    let Action { what, why } = action;
+    tracing::info!(action = what.word(), subject = ?what.subject(), ?why, "gc");
     Ok(saved)
 }
 
@@ -252,6 +265,7 @@ fn perform(host: &Host, what: &What) -> Result<Option<PathBuf>, Error> {
                 crate::images::remove_leftover(&host.home, &host.store, &leftover)?;
             }
         }
+        What::RemoveAttached(name) => crate::backend::sweep(&host.home, name),
         What::RemoveOfImages(leftover) => {
             crate::images::remove_leftover(&host.home, &host.store, leftover)?;
         }

@@ -69,6 +69,8 @@ fn forget_snapshot(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
 }
 
 pub(super) fn finish(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
+    // First: a backend may have its layers mounted.
+    sandbox::sweep(&host.home, record.id.as_str());
     // In one step out of everybody's way: a lock that is taken in what is half removed would keep
     // nobody out, and would be in the way itself.
     let (from, gone) = (host.home.sandbox(record.id), gone(record.id));
@@ -83,7 +85,6 @@ pub(super) fn finish(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
     fail::point("rm:moved");
     remove_from(&host.home.sandboxes(), &gone)?;
     fail::point("rm:removed");
-    sandbox::sweep(record.id.as_str());
     host.store.remove_sandbox(record.id)?;
     Ok(())
 }

@@ -81,7 +81,7 @@ pub(super) fn lost(host: &Host, record: &SandboxRecord) -> Result<bool, Error> {
         .store
         .execution_gone(id, record.incarnation, SandboxState::Lost)?;
     if gone {
-        sandbox::sweep(id.as_str());
+        sandbox::sweep(&host.home, id.as_str());
         let _ = std::fs::remove_file(host.places(id).socket());
     }
     Ok(gone)

@@ -12,6 +12,8 @@ pub(crate) const ARCHIVED: &str = "archived";
 pub(crate) const KEPT: &str = "kept";
 /// Where it says which attempt of which group it is.
 pub(crate) const ATTEMPT: &str = "attempt";
+/// Where it says which task of which campaign it is for.
+pub(crate) const CAMPAIGN: &str = "campaign";
 
 impl Store {
     /// Lays words over the details of runs, all or none. They are on the disk when this returns.

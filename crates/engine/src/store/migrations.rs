@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
-use super::{BUSY_TIMEOUT, Store, StoreError};
+use super::{BUSY_TIMEOUT, Store, StoreError, events};
 
 /// `rfnc` in ASCII: tells a store from any other SQLite file.
 const APPLICATION_ID: i64 = 0x7266_6e63;
@@ -223,6 +223,57 @@ const MIGRATIONS: &[&str] = &[
     "
     -- Who stands on an image is in the rows of sandboxes and environments.
     DROP TABLE image_uses;
+",
+    events::SCHEMA,
+    "
+    CREATE TABLE campaigns (
+        id         TEXT    NOT NULL PRIMARY KEY,
+        name       TEXT    NOT NULL UNIQUE,
+        folder     BLOB    NOT NULL,
+        plan       TEXT    NOT NULL,         -- as it was written
+        base       TEXT    NOT NULL,         -- JSON
+        brief      TEXT    NOT NULL,         -- JSON, once for all tasks
+        settings   TEXT    NOT NULL,         -- JSON
+        created_us INTEGER NOT NULL,
+        driven_ms  INTEGER NOT NULL,
+        stop_us    INTEGER                   -- somebody asks the driver to stop
+    ) STRICT;
+
+    CREATE TABLE campaign_tasks (
+        campaign   TEXT    NOT NULL REFERENCES campaigns (id) ON DELETE CASCADE,
+        task       TEXT    NOT NULL,
+        number     INTEGER NOT NULL,
+        occasion   TEXT    NOT NULL,         -- JSON: first, between or last
+        document   TEXT    NOT NULL,         -- JSON, without the text of the brief
+        state      TEXT    NOT NULL,
+        turn       INTEGER NOT NULL,
+        tries      INTEGER NOT NULL,
+        run        TEXT,                     -- the one that counts
+        why        TEXT,
+        files      INTEGER NOT NULL,
+        figures    TEXT    NOT NULL,         -- JSON
+        seen       TEXT    NOT NULL,         -- of the contents of its files
+        updated_us INTEGER NOT NULL,
+        PRIMARY KEY (campaign, task)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE INDEX runs_by_campaign ON runs (json_extract(detail, '$.campaign.id'), created_us, id)
+        WHERE json_extract(detail, '$.campaign.id') IS NOT NULL;
+
+    CREATE TRIGGER campaign_began AFTER INSERT ON campaigns BEGIN
+        INSERT INTO events (what, subject, detail)
+        VALUES ('campaign.began', NEW.id, json_object('name', NEW.name));
+    END;
+    CREATE TRIGGER campaign_removed AFTER DELETE ON campaigns BEGIN
+        INSERT INTO events (what, subject, detail)
+        VALUES ('campaign.removed', OLD.id, json_object('name', OLD.name));
+    END;
+    CREATE TRIGGER task_state AFTER UPDATE OF state ON campaign_tasks
+    WHEN OLD.state <> NEW.state BEGIN
+        INSERT INTO events (what, subject, detail) VALUES ('task.' || NEW.state, NEW.task,
+            json_object('campaign', (SELECT name FROM campaigns WHERE id = NEW.campaign),
+                        'number', NEW.number, 'run', NEW.run, 'why', NEW.why));
+    END;
 ",
 ];
 

@@ -14,9 +14,10 @@ use serde::de::IntoDeserializer;
 use serde::de::value::StrDeserializer;
 use serde_json::{Map, Value};
 
-use super::{Decided, Store, StoreError};
-use crate::ids::RunId;
+use super::{CAMPAIGN, Decided, Store, StoreError};
+use crate::ids::{CampaignId, RunId};
 use crate::lock::RunLock;
+use crate::run::OfCampaign;
 
 /// BOUND: a name is typed by a person and shown in a table.
 const MAX_NAME_CHARACTERS: usize = 64;
@@ -139,6 +140,11 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// The task that it is for, where there is a campaign.
+    pub fn campaign(&self) -> Option<OfCampaign> {
+        OfCampaign::deserialize(self.detail.get(CAMPAIGN)?).ok()
+    }
+
     /// Where a list goes on after this run.
     pub fn position(&self) -> ListPosition {
         ListPosition {
@@ -157,6 +163,8 @@ pub struct RunFilter {
     /// Only what comes after this one in the list.
     pub after: Option<ListPosition>,
     pub archived: Archived,
+    /// Only those of this one.
+    pub campaign: Option<CampaignId>,
 }
 
 /// Whether runs that are out of the way are listed.
@@ -185,6 +193,7 @@ macro_rules! select_runs {
         )
     };
 }
+pub(super) use select_runs;
 
 pub(super) const BY_ID: &str = select_runs!("WHERE id = ?1");
 pub(super) const BY_NAME: &str = select_runs!("WHERE name = ?1");
@@ -332,13 +341,25 @@ impl Store {
                 (None, None) => (LIST, None),
                 (None, Some(status)) => (LIST_STATUS, Some(status.as_str())),
             };
-            let mut select = self.connection.prepare_cached(sql)?;
-            match word {
-                None => select
+            let own = filter.campaign.map(|_| {
+                sql.replacen(
+                    "WHERE ",
+                    "WHERE json_extract(detail, '$.campaign.id') = ?5 AND ",
+                    1,
+                )
+            });
+            let mut select = self
+                .connection
+                .prepare_cached(own.as_deref().unwrap_or(sql))?;
+            match (word, filter.campaign) {
+                (None, None) => select
                     .query_map(params![created_us, id, limit], decode)?
                     .collect(),
-                Some(word) => select
+                (Some(word), None) => select
                     .query_map(params![created_us, id, limit, word], decode)?
+                    .collect(),
+                (word, Some(own)) => select
+                    .query_map(params![created_us, id, limit, word, own], decode)?
                     .collect(),
             }
         };
@@ -417,7 +438,7 @@ pub(super) fn is_unique_violation(error: &rusqlite::Error) -> bool {
     })
 }
 
-fn decode(row: &Row<'_>) -> Result<RunRecord, rusqlite::Error> {
+pub(super) fn decode(row: &Row<'_>) -> Result<RunRecord, rusqlite::Error> {
     let status: String = row.get(2)?;
     let outcome: Option<String> = row.get(3)?;
     let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
@@ -542,6 +563,7 @@ mod tests {
             Outcome::DiskFull,
             Outcome::OutputLimit,
             Outcome::JournalFull,
+            Outcome::TurnEnded,
             Outcome::Cancelled,
             Outcome::RuntimeLost,
         ] {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::find::MIN_PREFIX;
 use super::runs::{bad_column, check_name, from_json, is_unique_violation, json};
 use super::{Driver, Store, StoreError};
+use crate::backend::NATIVE;
 use crate::clock::now_us;
 use crate::ids::{BaseId, LayerId, SandboxId, may_begin_id};
 use crate::workspace::Ignored;
@@ -42,6 +43,9 @@ pub struct SandboxRecord {
 /// What has no column of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SandboxDetail {
+    /// What holds its executions.
+    #[serde(default = "native", skip_serializing_if = "is_native")]
+    pub backend: String,
     /// What was asked for as its base, for a person.
     pub source: String,
     pub limits: Limits,
@@ -67,6 +71,14 @@ pub struct SandboxDetail {
     /// The layers under the running execution, topmost first.
     #[serde(default)]
     pub mounted: Vec<LayerId>,
+}
+
+fn native() -> String {
+    NATIVE.to_owned()
+}
+
+fn is_native(backend: &String) -> bool {
+    backend == NATIVE
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -341,6 +353,28 @@ impl Store {
                 .execute(params![id, json(rules)])
         };
         self.one_row("change the network of", id, update())
+    }
+
+    /// Records what holds the next execution of a sandbox; on the disk when this returns.
+    pub fn set_held(&self, id: SandboxId, detail: &SandboxDetail) -> Result<(), StoreError> {
+        let image = &detail.policy.environment.image;
+        let update = || {
+            self.acknowledgement()?
+                .prepare_cached(
+                    "UPDATE sandboxes SET detail = json_set(detail, '$.backend', ?2,
+                         '$.stands_on', json(?3), '$.env', json(?4),
+                         '$.policy.environment.image', json(?5))
+                     WHERE id = ?1",
+                )?
+                .execute(params![
+                    id,
+                    detail.backend,
+                    json(&detail.stands_on),
+                    json(&detail.env),
+                    json(image)
+                ])
+        };
+        self.one_row("move", id, update())
     }
 
     /// Records the end of an execution; on the disk when this returns.

@@ -444,6 +444,7 @@ fn what_is_not_synced_or_too_deep_needs_settling() {
             policy: Effective::default(),
             ignored: Ignored::default(),
             aliases: Vec::new(),
+            backend: crate::backend::NATIVE.to_owned(),
             stands_on: Vec::new(),
             idle_seconds: None,
             auto_checkpoint: AutoCheckpoint::Never,

@@ -126,7 +126,10 @@ pub(super) fn result(
     let mut met = Vec::new();
     for line in lines {
         match &line.event {
-            Event::Proof { probes: tried } => probes.extend(tried.iter().map(|probe| probe.held)),
+            Event::Proof { probes: told } => {
+                let tried = told.iter().filter(|probe| !probe.is_left_out());
+                probes.extend(tried.map(|probe| probe.held));
+            }
             Event::Limit { limit, detail } => met.push((*limit, detail.clone())),
             _ => {}
         }
@@ -136,6 +139,15 @@ pub(super) fn result(
     }
     if met != result.limit_hits {
         return Err("the journal tells of other limits that were met".to_owned());
+    }
+    let told = lines.iter().map(|line| &line.event);
+    let told = told.filter(|event| matches!(event, Event::IterationEnded { .. }));
+    let iterations = result.rounds.iter().flat_map(|own| &own.iterations);
+    if !told
+        .cloned()
+        .eq(iterations.map(crate::run::iteration_ended))
+    {
+        return Err("the journal tells of other iterations".to_owned());
     }
     match checks(result, manifest, lines) {
         true => Ok(()),

@@ -11,17 +11,27 @@ use super::Ignored;
 use crate::changes::{Crossing, EntryType, Sources};
 use crate::error::Error;
 use crate::files::FileRules;
-use crate::git::{IgnoreRules, Repository};
+use crate::git::{GitError, IgnoreRules, Repository};
 
 /// The rules of one run.
 #[derive(Debug)]
 pub struct Rules<'a> {
     files: &'a FileRules,
     ignore: IgnoreRules,
+    repository: Option<&'a Repository>,
+    base: OwnedFd,
+    /// Read where the rules that hold now are others.
+    before: Option<IgnoreRules>,
     ignored: Ignored,
     stage: Option<Stage>,
     mask: Option<OwnedFd>,
     environment: Option<Made>,
+}
+
+/// The directories above a path, the outermost first, and the path.
+fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+    slashes.map(|(slash, _)| &path[..slash]).chain([path])
 }
 
 /// What a setup made, and the base that it was made for.
@@ -34,10 +44,8 @@ struct Made {
 impl Made {
     /// Whether this path, or a directory above it, is there by the setup alone.
     fn holds(&self, path: &[u8]) -> bool {
-        let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
-        let mut parts = slashes.map(|(slash, _)| &path[..slash]).chain([path]);
         // The first one that the base has not decides: below it the base has nothing.
-        let first = parts.find(|part| kind(&self.base, part).is_none());
+        let first = parts(path).find(|part| kind(&self.base, part).is_none());
         first.is_some_and(|part| kind(&self.setup, part).is_some())
     }
 }
@@ -52,15 +60,20 @@ struct Stage {
 impl<'a> Rules<'a> {
     /// The rules of a repository, as the layer and its base have them.
     pub fn of(
-        repository: Option<&Repository>,
+        repository: Option<&'a Repository>,
         sources: &Sources,
         files: &'a FileRules,
         ignored: Ignored,
     ) -> Result<Self, Error> {
-        let ignore = IgnoreRules::load(repository, sources.upper.as_fd(), sources.base.as_fd())?;
+        let (upper, base) = (sources.upper.as_fd(), sources.base.as_fd());
+        let base_again = base.try_clone_to_owned();
+        let base_again = base_again.map_err(|source| GitError::OpenLayers { source })?;
         Ok(Self {
             files,
-            ignore,
+            ignore: IgnoreRules::load(repository, upper, base)?,
+            repository,
+            base: base_again,
+            before: None,
             ignored,
             stage: None,
             mask: None,
@@ -95,14 +108,36 @@ impl<'a> Rules<'a> {
         Ok(())
     }
 
+    /// Whether the folder has this path, or a directory above it, as something that it ignores by its own
+    /// rules. What is new may cross by new rules; what was there and ignored is the user's.
+    ///
+    /// HOSTILE: an agent that edits `.gitignore` could bring the user's installed programs into the patch,
+    /// and so into what checks run.
+    fn was_ignored(&mut self, path: &[u8], is_dir: bool) -> bool {
+        if !self.ignore.are_edited() {
+            return false;
+        }
+        if self.before.is_none() {
+            let base = self.base.as_fd();
+            self.before = IgnoreRules::load(self.repository, base, base).ok();
+        }
+        let Some(before) = &mut self.before else {
+            // It was read a moment ago. Who cannot say what is the user's lets nothing cross.
+            return true;
+        };
+        let first = parts(path).find(|part| {
+            let is_dir = is_dir || part.len() < path.len();
+            before.is_ignored(part, is_dir)
+        });
+        first.is_some_and(|part| kind(&self.base, part).is_some())
+    }
+
     /// Whether the mask hides this path, or something above it.
     fn is_masked(&self, path: &[u8]) -> bool {
         let Some(mask) = &self.mask else {
             return false;
         };
-        let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
-        let mut parts = slashes.map(|(slash, _)| &path[..slash]).chain([path]);
-        parts.any(|part| kind(mask, part) == Some(FileType::CharacterDevice))
+        parts(path).any(|part| kind(mask, part) == Some(FileType::CharacterDevice))
     }
 }
 
@@ -150,7 +185,9 @@ impl Crossing for Rules<'_> {
             return Err(WhyOmitted::Environment);
         }
         let is_dir = what == EntryType::Directory;
-        if self.ignored == Ignored::LeftBehind && self.ignore.is_ignored(path, is_dir) {
+        if self.ignored == Ignored::LeftBehind
+            && (self.ignore.is_ignored(path, is_dir) || self.was_ignored(path, is_dir))
+        {
             return Err(WhyOmitted::Ignored);
         }
         if self

@@ -124,7 +124,10 @@ impl Bench {
 
     pub fn try_run(&self, files: Files, line: &str) -> Result<Ran, Error> {
         let request = RunRequest {
+            backend: ringfence_engine::backend::native(),
             attempt: None,
+            agent: None,
+            campaign: None,
             folder: self.folder(),
             argv: ["bash", "-c", line].map(Into::into).to_vec(),
             name: None,
@@ -138,6 +141,9 @@ impl Bench {
             env: Vec::new(),
             view: View::default(),
             terminal: None,
+            input: None,
+            brief: None,
+            rounds: None,
             program: PathBuf::new(),
         };
         let inputs = Inputs {

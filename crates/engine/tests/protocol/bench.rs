@@ -4,15 +4,17 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringfence_engine::backend::{Native, Start};
 use ringfence_engine::client::{ClientError, Message, Stream};
 use ringfence_engine::guest::install_tools;
 use ringfence_engine::home::Home;
 use ringfence_engine::sandbox::{Sandbox, SandboxError};
 use ringfence_jail::launch::identity_for;
 use ringfence_jail::plan::{Holds, Root, Runs, Spec, WorkspaceSpec};
+use ringfence_jail::signals::Signal;
 use ringfence_model::limits::Limits;
 use ringfence_model::wire::{
-    Exec, Exited, Leftovers, Notice, OutputMode, Reply, Request, Stdin, WriteHow,
+    Exec, Exited, Leftovers, Notice, OutputMode, Reply, Request, SignalScope, Stdin, WriteHow,
 };
 
 /// BOUND: nothing in these tests takes long; what does is stuck.
@@ -113,7 +115,13 @@ impl Bench {
             .to_string_lossy()
             .into_owned();
         let limits = Limits::for_host(ringfence_jail::total_memory_bytes());
-        let mut sandbox = Sandbox::start(name.trim_start_matches('.'), &spec, &limits, None)?;
+        let start = Start {
+            name: name.trim_start_matches('.'),
+            spec: &spec,
+            limits: &limits,
+            gate: None,
+        };
+        let mut sandbox = Sandbox::start(&Native, &start)?;
         sandbox.prove(&path("canary"))?;
         Ok(Self {
             sandbox,
@@ -152,6 +160,18 @@ impl Bench {
             }
             self.seen.push(message);
         }
+    }
+
+    /// Kills all that is left of a command, and waits until it is gone.
+    pub fn end(&mut self, stream: u32) {
+        let kill = Request::Signal {
+            exec: stream,
+            signal: Signal::KILL,
+            scope: SignalScope::All,
+        };
+        // Where nothing is left any more, there is nobody to be told.
+        let _ = self.call(&kill);
+        self.wait_for(|m| matches!(m, Message::Notice(s, Notice::Gone) if *s == stream));
     }
 
     /// Waits for the end of a command and gives all that it wrote.

@@ -153,7 +153,9 @@ fn what_is_well_behaved_stands_still_and_goes_on() {
     let mut bench = Bench::start();
     let stream = bench.send(&Request::Exec(python(BUSY)));
     let sleeper = bench.send(&Request::Exec(sh(
-        "sleep 1000 & kill -STOP $!; echo $! > stopped; wait",
+        // On a busy host it is a while until it has stopped.
+        "sleep 1000 & kill -STOP $!; until grep -q 'State:.T' /proc/$!/status; do :; done; \
+         echo $! > stopped; wait",
     )));
     wait_for_change(&mut bench, "busy", b"");
     let stopped = wait_for_change(&mut bench, "stopped", b"");
@@ -182,17 +184,19 @@ fn what_is_well_behaved_stands_still_and_goes_on() {
     wait_until_left(&mut bench, 1);
 }
 
-/// Wakes itself by a timer of the kernel, and counts.
+/// Wakes itself by timers of the kernel, and counts. A signal that waits to be taken is dropped with the stop, and
+/// its timer does not come again: so there are slow ones as well.
 const WAKER: &str = "import ctypes, signal\n\
     signal.signal(signal.SIGCONT, lambda *_: None)\n\
     libc = ctypes.CDLL(None, use_errno=True)\n\
     class Event(ctypes.Structure):\n\
     \x20_fields_ = [('value', ctypes.c_void_p), ('signo', ctypes.c_int), ('notify', ctypes.c_int), ('pad', ctypes.c_byte * 48)]\n\
-    timer = ctypes.c_void_p()\n\
-    event = Event(None, 18, 0)\n\
-    assert libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer)) == 0\n\
-    every = (ctypes.c_long * 4)(0, 40000000, 0, 40000000)\n\
-    assert libc.timer_settime(timer, 0, every, None) == 0\n\
+    for interval in ((0, 40000000), (1, 300000000), (3, 0)):\n\
+    \x20timer = ctypes.c_void_p()\n\
+    \x20event = Event(None, 18, 0)\n\
+    \x20assert libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer)) == 0\n\
+    \x20every = (ctypes.c_long * 4)(*interval, *interval)\n\
+    \x20assert libc.timer_settime(timer, 0, every, None) == 0\n\
     n = 0\n\
     while True:\n\
     \x20n += 1\n\

@@ -6,15 +6,17 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use ringfence_jail::terminal;
-use ringfence_jail::warden::{self, Terminal};
+use ringfence_jail::warden::{self, Leads, Terminal};
 use ringfence_model::ByteText;
-use ringfence_model::wire::{Exec as Asked, Flow, OutputMode, Stdin};
+use ringfence_model::tools::PROGRAM;
+use ringfence_model::wire::{Exec as Asked, Flow, Ids, OutputMode, Stdin};
 use rustix::io::Errno;
 
 use super::records::Word;
 use super::ring::Ring;
 use super::strays::Identity;
 use super::{Exec, Input};
+use crate::observe::Runs;
 use crate::{Ready, become_agent, pipe};
 
 /// Starts a command under a warden.
@@ -33,7 +35,12 @@ pub(super) fn start(stream: u32, asked: Asked, ready: &mut Ready) -> io::Result<
         .map(|(key, value)| ByteText([key.as_bytes(), b"=", value.as_bytes()].concat()))
         .collect();
     let path = asked.env.iter().find(|(key, _)| key.as_bytes() == b"PATH");
-    let streams = Streams::open(&asked)?;
+    // The agent's own, so that a command can open them once more, as `/dev/stdout` or by its terminal.
+    let streams = ready.reach.as_agent(|| Streams::open(&asked))?;
+    let runs = match program.as_bytes() == PROGRAM.as_bytes() {
+        true => Runs::Ours,
+        false => Runs::Theirs,
+    };
     let command = warden::Command {
         candidates: candidates(
             program.as_bytes(),
@@ -51,13 +58,21 @@ pub(super) fn start(stream: u32, asked: Asked, ready: &mut Ready) -> io::Result<
             Terminal::No
         },
         open_files: hello.open_files,
-        processes: hello.processes,
+        processes: match hello.ids {
+            Ids::Own => Some(hello.processes),
+            Ids::Shared => None,
+        },
         file_bytes: hello.file_bytes,
         become_agent: become_agent(hello),
+        leads: match Leads::of_this_process() {
+            // HOSTILE: for a moment the agent could make of it what it wants, and would be believed.
+            Leads::Apart if runs == Runs::Ours => Leads::Closed,
+            leads => leads,
+        },
     };
     let started = warden::start(command, ready.watched.as_ref())?;
     if let Some(listener) = started.listener {
-        ready.observer.watch(stream, listener);
+        ready.observer.watch(stream, listener, runs);
     }
     for fd in [&streams.stdin, &streams.stdout, &streams.stderr]
         .into_iter()
@@ -90,6 +105,7 @@ pub(super) fn start(stream: u32, asked: Asked, ready: &mut Ready) -> io::Result<
         bound: None,
         told: Vec::new(),
         leftovers: asked.leftovers,
+        crowd: Vec::new(),
         ended: None,
         alone: false,
         last_output: now,

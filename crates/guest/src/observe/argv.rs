@@ -48,7 +48,7 @@ impl Argv {
         let mut pointers = [0; 8 * 64];
         let mut at = address;
         'all: while address != 0 && list.len() < ASKED_BYTES {
-            let count = read_memory(thread, at, &mut pointers);
+            let count = read_memory(thread, at, &mut pointers).unwrap_or(0);
             if count < 8 {
                 break;
             }
@@ -102,7 +102,7 @@ fn read_string(thread: i32, address: u64, list: &mut Vec<u8>) {
     let mut at = address;
     while list.len() < ASKED_BYTES {
         let in_page = (PAGE - at % PAGE) as usize;
-        let count = read_memory(thread, at, &mut page[..in_page]);
+        let count = read_memory(thread, at, &mut page[..in_page]).unwrap_or(0);
         let end = page[..count].iter().position(|&byte| byte == 0);
         list.extend_from_slice(&page[..end.unwrap_or(count)]);
         if end.is_some() || count == 0 {

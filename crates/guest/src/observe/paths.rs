@@ -303,7 +303,7 @@ fn read_name(thread: i32, address: u64) -> Result<Vec<u8>, Errno> {
     let mut at = address;
     while name.len() < NAME {
         let in_page = (PAGE - at % PAGE) as usize;
-        let count = read_memory(thread, at, &mut page[..in_page]);
+        let count = read_memory(thread, at, &mut page[..in_page])?;
         if count == 0 {
             return Err(Errno::FAULT);
         }

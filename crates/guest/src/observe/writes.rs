@@ -154,7 +154,7 @@ impl Writes {
     }
 
     /// Something was written, and where cannot be told.
-    fn unplaced(&mut self, thread: i32, name: Vec<u8>, table: &Table) -> Vec<Observed> {
+    pub fn unplaced(&mut self, thread: i32, name: Vec<u8>, table: &Table) -> Vec<Observed> {
         let said = (table.exec_of(thread), name);
         if self.unplaced.as_ref() == Some(&said) {
             return Vec::new();

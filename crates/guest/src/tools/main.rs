@@ -6,7 +6,8 @@
 //! change whole or not at all, and that an answer has a bound. Nobody else inside can answer in its
 //! place: it hides its descriptors and memory from the agent, as pid 1 does.
 //!
-//! The types of both sides are in `ringfence_model::tools`.
+//! The types of both sides are in `ringfence_model::tools`. `--pack ROOT` and `--unpack ROOT` are not for
+//! agents: they carry a workspace to an engine of another machine and back.
 
 mod content;
 mod edit;
@@ -15,10 +16,14 @@ mod glob;
 mod list;
 mod measure;
 mod names;
+mod parcel;
 mod patch;
 mod place;
 mod read;
 mod search;
+#[path = "../tree.rs"]
+#[allow(dead_code, reason = "each program uses its own part")]
+mod tree;
 mod walk;
 mod write;
 
@@ -42,6 +47,14 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let [verb, root] = &arguments[..]
+        && let Some(verb @ ("--pack" | "--unpack")) = verb.to_str()
+    {
+        return match parcel::run(verb, root.as_ref()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let (answer, code) = match answer(&arguments) {
         Ok(answer) => (answer, ExitCode::SUCCESS),
         Err(failure) => {

@@ -17,7 +17,7 @@ pub(super) fn inherit_mounts(spec: &Spec, ops: &mut [Op]) -> Result<Vec<OwnedFd>
         return Ok(Vec::new());
     };
     let image = match &spec.root {
-        Root::Host => None,
+        Root::Host | Root::Foreign(_) => None,
         Root::Image(_) => spec.identity.image_map(),
     };
     let image = image

@@ -25,6 +25,8 @@ pub enum Root {
     /// The host's own system, read-only.
     Host,
     Image(ImageRoot),
+    /// An image that an engine of somebody else's has, by its id there. Our own launcher has none.
+    Foreign(String),
 }
 
 /// An image as `/`.
@@ -49,7 +51,7 @@ const JOINED: &str = "joined";
 /// How many slots are taken by the root. They are the first.
 pub(super) fn slots(spec: &Spec) -> usize {
     match &spec.root {
-        Root::Host => 0,
+        Root::Host | Root::Foreign(_) => 0,
         Root::Image(image) => {
             let beside = image.setup.iter().chain(&image.writable).count();
             image.lower.len() + beside
@@ -148,7 +150,7 @@ pub(super) fn raise(list: &mut List, spec: &Spec, staged: usize) {
 /// After the pivot: what is ours takes no writes any more.
 pub(super) fn seal(list: &mut List, spec: &Spec) {
     let ours: &[&str] = match spec.root {
-        Root::Host => &["/"],
+        Root::Host | Root::Foreign(_) => &["/"],
         Root::Image(_) => &[OWN, "dev"],
     };
     for path in ours {

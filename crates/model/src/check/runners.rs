@@ -162,6 +162,39 @@ const PARSERS: &[(&str, &[&str], Parser)] = &[
     ("JUnit XML", &["junit"], junit::junit),
 ];
 
+/// Whether a command names a runner whose words are known here.
+pub fn is_known(command: &str) -> bool {
+    let named = |words: &[&str]| words.iter().any(|word| command.contains(word));
+    PARSERS.iter().any(|(_, words, _)| named(words))
+}
+
+/// Whether a line of shell runs such a runner: by whole words, and not where a file of that name is
+/// looked at or the runner is installed.
+pub fn runs_known(command: &str) -> bool {
+    const LOOKS: [&str; 9] = [
+        "grep", "test", "[", "echo", "printf", "cat", "which", "command", "ls",
+    ];
+    const BETWEEN: [char; 8] = [';', '&', '|', '(', ')', '`', '\n', '!'];
+    command.split(BETWEEN).any(|part| {
+        let words = part.split_whitespace();
+        let words = words.map(|word| word.trim_matches(['"', '\'', '$']));
+        let words: Vec<&str> = words
+            .map(|word| word.rsplit('/').next().unwrap_or(word))
+            // `python3 -mpytest`.
+            .map(|word| word.strip_prefix("-m").unwrap_or(word))
+            .collect();
+        let leads = words.first().copied().unwrap_or_default();
+        if LOOKS.contains(&leads) || words.contains(&"install") {
+            return false;
+        }
+        let mut phrases = PARSERS.iter().flat_map(|(_, phrases, _)| *phrases);
+        phrases.any(|phrase| {
+            let phrase: Vec<&str> = phrase.split_whitespace().collect();
+            words.windows(phrase.len()).any(|own| own == phrase)
+        })
+    })
+}
+
 /// Reads what a check printed. What its command names counts first, then what stands nearest to the
 /// end of its stream.
 pub fn count(command: &str, stdout: &[u8], stderr: &[u8]) -> Option<Counts> {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn ran(code: i32) -> Ran {
+pub(crate) fn ran(code: i32) -> Ran {
     Ran {
         outcome: Outcome::Exited,
         exit_code: Some(code),
@@ -120,10 +120,74 @@ fn numbers_at_odds_with_the_end_are_told_and_change_nothing() {
 }
 
 #[test]
+fn a_runner_that_falls_silent_is_not_believed() {
+    let told = |code, text: &str| {
+        let mut ran = ran(code);
+        ran.counts = runners::count("pytest -q", text.as_bytes(), b"");
+        ran
+    };
+    let judged = |trees: &[(Tree, Ran)], examined| {
+        let executions = trees.iter().cloned();
+        let executions = executions.map(|(tree, ran)| Execution { tree, ran });
+        CheckReport::judge("pytest -q", executions.collect(), examined)
+    };
+    let before = (Tree::Base, told(1, "1 failed, 2 passed in 0.1s\n"));
+    let patched = |text| (Tree::Patched, told(0, text));
+    for (after, holds) in [("3 passed in 0.1s\n", true), ("", false), ("ok\n", false)] {
+        let report = judged(&[before.clone(), patched(after)], Examined::AsPatched);
+        assert_eq!(
+            (report.holds(), report.notes.is_empty()),
+            (holds, holds),
+            "{after}"
+        );
+    }
+    let exam = (Tree::Exam, told(0, ""));
+    let all = [before, patched("3 passed in 0.1s\n"), exam];
+    assert!(!judged(&all, Examined::BothWays).holds());
+    // Who never told of any is believed by the exit code.
+    let quiet = [(Tree::Base, told(1, "")), patched("")];
+    assert!(judged(&quiet, Examined::AsPatched).holds());
+}
+
+#[test]
 fn a_check_is_one_line_that_is_seen_as_it_is() {
     assert_eq!(command("pytest -q"), Ok(()));
     assert_eq!(command("  "), Err(CommandError::Empty));
     assert_eq!(command("a\nb"), Err(CommandError::Misleading));
     assert_eq!(command("a\u{202e}b"), Err(CommandError::Misleading));
     assert_eq!(command(&"x".repeat(5000)), Err(CommandError::TooLong));
+}
+
+#[test]
+fn names_of_files_are_words_and_no_options() {
+    let files = |names: &[&str]| -> Vec<ByteText> {
+        names.iter().map(|name| ByteText::from(*name)).collect()
+    };
+    let cases = [
+        (&["a.py", "b/c-d.py"][..], "lint a.py b/c-d.py"),
+        (&["-rf"], "lint ./-rf"),
+        (&["-x y"], "lint './-x y'"),
+        (&["a b", "$(id)", "`id`;"], "lint 'a b' '$(id)' '`id`;'"),
+        (&["it's"], r"lint 'it'\''s'"),
+        (&["{files}"], "lint '{files}'"),
+        (&["*", "~root"], "lint '*' '~root'"),
+    ];
+    for (names, expected) in cases {
+        assert_eq!(
+            for_files("lint {files}", &files(names)).as_deref(),
+            Ok(expected)
+        );
+    }
+    assert_eq!(
+        for_files("make test", &files(&["a b"])).as_deref(),
+        Ok("make test")
+    );
+    let refused = |name: &[u8]| for_files("lint {files}", &[ByteText::from(name)]);
+    assert_eq!(refused(b"a\nb"), Err(CommandError::FileName));
+    assert_eq!(refused(b"a\x1b[2J"), Err(CommandError::FileName));
+    assert_eq!(refused(b"\xff"), Err(CommandError::FileName));
+    assert_eq!(
+        refused(&[b'a'; MAX_COMMAND_BYTES]),
+        Err(CommandError::TooLong)
+    );
 }

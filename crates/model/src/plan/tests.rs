@@ -210,4 +210,33 @@ fn the_example_is_a_plan() {
     let plan = Plan::parse(text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(plan.split.by, By::Dependencies);
     assert_eq!(plan.split.last.len(), 2);
+    let budget = Budget {
+        time_seconds: Some(7200),
+        tasks: Some(200),
+        tokens: Some(5_000_000),
+        cost_micros: Some(25_500_000),
+    };
+    assert_eq!(plan.budget, budget);
+}
+
+#[test]
+fn what_is_no_budget_is_refused() {
+    let head = "name='a'\nbrief='B.md'\ncommand=['x']\n[split]\nfiles='src'\n";
+    for (rest, part) in [
+        ("[budget]\ntime='soon'\n", "soon"),
+        ("[budget]\ntasks=0\n", "above 0"),
+        ("[budget]\ntokens=-1\n", "above 0"),
+        ("[budget]\ntokens=1.5\n", "a number"),
+        ("[budget]\ncost='5 USD'\n", "no sum of dollars"),
+        ("[budget]\ncost=1e9\n", "no sum of dollars"),
+        ("[budget]\ncost=nan\n", "no sum of dollars"),
+        ("[budget]\ncost=-3\n", "no sum of dollars"),
+        ("[budget]\nmoney=1\n", "money"),
+        ("[loop]\nattempts=65\n", "64"),
+    ] {
+        let text = format!("{head}{rest}");
+        let error = Plan::parse(text.as_bytes(), "plan.toml").unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains(part), "{rest}: {error}");
+    }
 }

@@ -120,6 +120,22 @@ impl Document {
         document
     }
 
+    /// One of the parts that open something, where another document has it as well: `network`,
+    /// `secrets` or `env`.
+    pub(crate) fn read_part<'t>(
+        &mut self,
+        reader: &mut Reader<'t>,
+        part: &str,
+        value: &Value<'t>,
+        home: Option<&Path>,
+    ) {
+        match part {
+            "network" => self.read_network(reader, value),
+            "secrets" => self.read_secrets(reader, value, home),
+            _ => self.read_env(reader, value),
+        }
+    }
+
     fn read_files<'t>(&mut self, reader: &mut Reader<'t>, value: &Value<'t>, home: Option<&Path>) {
         let Some(table) = reader.table(value) else {
             return;

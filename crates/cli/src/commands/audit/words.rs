@@ -228,11 +228,7 @@ pub fn sentence(event: &Event) -> Option<String> {
             cpu_ms,
             peak_bytes,
         } => {
-            let how = match (outcome, code, by) {
-                (Outcome::Exited, Some(code), _) => format!("exit {code}"),
-                (Outcome::Signaled, _, Some(number)) => signal(*number),
-                (outcome, ..) => outcome.as_str().replace('_', " "),
-            };
+            let how = how_ended(*outcome, *code, *by);
             let left = match leftovers {
                 0 => String::new(),
                 n => format!(", {} left running", count(*n, "process")),
@@ -291,16 +287,49 @@ pub fn sentence(event: &Event) -> Option<String> {
             cached,
             ..
         } => {
-            let how = match (outcome, code) {
-                (Outcome::Exited, Some(code)) => format!("exit {code}"),
-                (outcome, _) => outcome.as_str().replace('_', " "),
-            };
+            let how = how_ended(*outcome, *code, None);
             let known = if *cached { ", known already" } else { "" };
             let (tree, after) = (tree.as_str(), Seconds(*duration_ms));
             format!(
                 "check {} on {tree} ended: {how} after {after}{known}",
                 check + 1
             )
+        }
+        Event::IterationBegan { iteration, most } => {
+            format!("iteration {iteration} of {most} began")
+        }
+        Event::IterationCheck {
+            iteration,
+            check,
+            tree,
+            outcome,
+            code,
+            duration_ms,
+            cached,
+            ..
+        } => {
+            let when = match iteration {
+                0 => "before the agent".to_owned(),
+                number => format!("after iteration {number}"),
+            };
+            let known = if *cached { ", known already" } else { "" };
+            let (tree, after) = (tree.as_str(), Seconds(*duration_ms));
+            let how = how_ended(*outcome, *code, None);
+            let check = check + 1;
+            format!("check {check} on {tree}, {when}: {how} after {after}{known}")
+        }
+        Event::IterationEnded {
+            iteration,
+            outcome,
+            code,
+            signal,
+            duration_ms,
+            changed,
+            ..
+        } => {
+            let (how, after) = (how_ended(*outcome, *code, *signal), Seconds(*duration_ms));
+            let changed = count(*changed, "changed file");
+            format!("iteration {iteration} ended: {how} after {after}, {changed}")
         }
         Event::ExecutionEnded { reason, processes } => {
             let with = match processes {
@@ -317,6 +346,15 @@ pub fn sentence(event: &Event) -> Option<String> {
         | Event::Write(_)
         | Event::Denial(_) => return None,
     })
+}
+
+/// How a command ended.
+fn how_ended(outcome: Outcome, code: Option<i32>, by: Option<i32>) -> String {
+    match (outcome, code, by) {
+        (Outcome::Exited, Some(code), _) => format!("exit {code}"),
+        (Outcome::Signaled, _, Some(number)) => signal(number),
+        (outcome, ..) => outcome.as_str().replace('_', " "),
+    }
 }
 
 /// What was asked of the network, and what came of it.
@@ -380,13 +418,21 @@ pub fn network(traffic: &Traffic) -> String {
 fn proof(probes: &[ProbeResult]) -> String {
     let failed: Vec<String> = probes
         .iter()
-        .filter(|probe| !probe.held)
+        .filter(|probe| !probe.held && !probe.is_left_out())
         .map(|probe| format!("{} ({})", clean(&probe.probe), clean(&probe.detail)))
         .collect();
+    let tried = probes.iter().filter(|probe| !probe.is_left_out()).count();
+    let shown = match probes.len() - tried {
+        0 => String::new(),
+        n => format!(
+            "; {} not made: known to work and harmless",
+            count(n as u64, "attempt")
+        ),
+    };
     if failed.is_empty() {
         format!(
-            "proved: {} that must fail failed from inside",
-            count(probes.len() as u64, "attempt")
+            "proved: {} that must fail failed from inside{shown}",
+            count(tried as u64, "attempt")
         )
     } else {
         format!("NOT proved: {}", failed.join(", "))

@@ -7,16 +7,19 @@ use std::process::ExitCode;
 use anstream::eprintln;
 use clap::Args;
 use ringfence_engine::attend::Inputs;
-use ringfence_engine::campaign::{self, PlanRequest, Planned, PlannedTask};
+use ringfence_engine::campaign::{self, CampaignError, PlanRequest, Planned, PlannedTask};
+use ringfence_engine::error::Error;
 use ringfence_engine::home::Home;
+use ringfence_engine::store::Store;
 use ringfence_jail::signals::Signals;
 use ringfence_model::bundle::Base;
 use ringfence_model::limits::{HumanBytes, Limits};
 use ringfence_model::plan::SplitDiff;
 use ringfence_model::split::{Oversize, When};
 
+use super::sit::typed;
 use crate::console::window_size;
-use crate::text::{clean, clean_json, shorten};
+use crate::text::{clean, clean_json, plural, shorten};
 
 /// Show the tasks that a plan comes to; nothing is run and nothing in the folder changes
 ///
@@ -34,8 +37,9 @@ pub struct Plan {
     /// Write a document for each task into this directory, for `ringfence run --task`
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
-    /// Say what differs from an earlier split: a file with what `--json` printed then
-    #[arg(long, value_name = "FILE")]
+    /// Say what differs from an earlier split: a file with what `--json` printed then, or the name
+    /// of a campaign [default: the campaign of the plan's name, where there is one]
+    #[arg(long, value_name = "FILE|NAME")]
     against: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
@@ -59,11 +63,17 @@ impl Plan {
             stdin: None,
             signals: Some(&signals),
         };
-        let planned = campaign::plan(&home, &request, &inputs)?;
+        let mut planned = campaign::plan(&home, &request, &inputs)?;
         signals.release();
-        let against = self.against.as_deref();
-        let diff = against.map(|file| campaign::compare(file, &planned));
-        let diff = diff.transpose()?;
+        if let Some(task) = planned.documents.first()
+            && let Err(error) = campaign::ready(&home, &typed()?, task)
+        {
+            let hint = error.hint().map(|hint| format!("; {hint}"));
+            let hint = hint.unwrap_or_default();
+            let note = format!("it cannot be run yet: {error}{hint}");
+            planned.notes.push(note);
+        }
+        let diff = self.diff(&home, &planned)?;
         if let Some(directory) = &self.write {
             campaign::write(&planned, directory)?;
         }
@@ -89,6 +99,27 @@ impl Plan {
             );
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Plan {
+    /// What differs from what was there before, where there was something.
+    fn diff(&self, home: &Home, planned: &Planned) -> anyhow::Result<Option<SplitDiff>> {
+        if let Some(file) = self.against.as_deref().filter(|file| file.exists()) {
+            return Ok(Some(campaign::compare(file, planned)?));
+        }
+        let typed = self.against.as_ref().map(|name| name.to_string_lossy());
+        let store = Store::open(home)?;
+        let name = typed.as_deref().unwrap_or(&planned.name);
+        match (campaign::find(&store, name)?, &typed) {
+            (Some(record), _) if typed.is_some() || record.folder == planned.folder => {
+                Ok(Some(campaign::against(&store, &record, planned)?))
+            }
+            (None, Some(name)) => {
+                Err(Error::from(CampaignError::NoEarlier(name.to_string())).into())
+            }
+            _ => Ok(None),
+        }
     }
 }
 
@@ -167,9 +198,10 @@ fn totals(out: &mut dyn Write, planned: &Planned) -> std::io::Result<()> {
     writeln!(out)?;
     writeln!(
         out,
-        "{}, {}, {lines} lines, {}",
+        "{}, {}, {}, {}",
         plural(tasks.len(), "task"),
         plural(files, "file"),
+        plural(usize::try_from(lines).unwrap_or(usize::MAX), "line"),
         HumanBytes(bytes)
     )?;
     for left in &planned.left_out {
@@ -235,11 +267,4 @@ fn tell_diff(out: &mut dyn Write, diff: &SplitDiff) -> std::io::Result<()> {
         )?;
     }
     Ok(())
-}
-
-fn plural(count: usize, word: &str) -> String {
-    match count {
-        1 => format!("1 {word}"),
-        _ => format!("{count} {word}s"),
-    }
 }

@@ -100,7 +100,7 @@ fn one(request: &RunRequest, attempt: Attempt) -> anyhow::Result<RunResult> {
         "{word} run {}: the command {}, {} changed",
         result.run,
         clean(&result.ending()),
-        super::plural(result.changed_files.len(), "file")
+        crate::text::plural(result.changed_files.len(), "file")
     );
     super::checks::tell(&result.checks, &word);
     Ok(result)

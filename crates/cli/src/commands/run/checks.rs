@@ -6,6 +6,7 @@ use anstream::eprintln;
 use ringfence_engine::run::RunResult;
 use ringfence_model::check::{CheckReport, Checks, Tree};
 use ringfence_model::outcome::RunStatus;
+use ringfence_model::rounds::ended_well;
 
 use crate::text::clean;
 
@@ -16,13 +17,30 @@ pub const CHECKS_FAILED: u8 = 5;
 pub fn exit_code(result: &RunResult) -> ExitCode {
     let succeeded = match result.status {
         RunStatus::Done => true,
-        RunStatus::BaseMoved => result.exit_code == Some(0),
+        RunStatus::BaseMoved => ended_well(result.outcome, result.exit_code),
         _ => false,
     };
     match (succeeded, result.checks.hold()) {
         (false, _) => ExitCode::FAILURE,
         (true, false) => ExitCode::from(CHECKS_FAILED),
         (true, true) => ExitCode::SUCCESS,
+    }
+}
+
+/// What came of the loop, where there was one.
+pub fn tell_rounds(result: &RunResult) {
+    let Some(looped) = &result.rounds else {
+        return;
+    };
+    let (took, most) = (looped.iterations.len(), looped.most);
+    let outcome = looped.outcome.as_str().replace('_', " ");
+    eprintln!("  loop: {outcome}, iteration {took} of at most {most}");
+    for own in looped.iterations.iter().filter(|_| took > 1) {
+        let (number, ending, standing) = (own.number, own.ending(), own.standing());
+        eprintln!("    iteration {number}: {ending}; {standing}");
+    }
+    for note in &looped.notes {
+        eprintln!("    note: {}", clean(note));
     }
 }
 

@@ -11,6 +11,7 @@ use ringfence_engine::store::AutoCheckpoint;
 use ringfence_engine::workspace::Ignored;
 use serde_json::json;
 
+use crate::commands::backends::HeldArgs;
 use crate::commands::limits::{LimitArgs, Quantity, VariableArgs, duration};
 use crate::commands::open_host;
 use crate::commands::policy::PolicyArgs;
@@ -61,6 +62,8 @@ pub struct Create {
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
+    held: HeldArgs,
+    #[command(flatten)]
     variables: VariableArgs,
     /// Print one JSON object
     #[arg(long)]
@@ -106,13 +109,14 @@ impl Create {
             From::Empty => None,
         };
         let request = CreateRequest {
+            backend: self.held.choice(),
             from,
             stage,
             name: self.name,
             tag: self.tag,
             policy: self
                 .policy
-                .asked(&host.home, &self.limits, folder.as_deref(), Vec::new())?,
+                .asked(&host.home, &self.limits, folder.as_deref())?,
             env: self.variables.variables(),
             ignored: if self.include_ignored {
                 Ignored::Included

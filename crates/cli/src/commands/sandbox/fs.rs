@@ -179,7 +179,8 @@ impl Fs {
             Lost::Tell
         };
         let mut out = std::io::stdout().lock();
-        match tool(&host, id, verb, &request, lost)? {
+        let mut tell = |note: &str| eprintln!("ringfence: {}", clean(note));
+        match tool(&host, id, verb, &request, lost, &mut tell)? {
             Used::Answer(value) => {
                 if self.json || raw {
                     let value = if raw { json!({ "ok": value }) } else { value };

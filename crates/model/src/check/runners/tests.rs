@@ -254,3 +254,47 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_runner_is_run_by_whole_words() {
+    for command in [
+        "pytest -q",
+        "/usr/bin/python3 -m pytest -q tests",
+        "cd a && venv/bin/pytest",
+        "sh -c 'pytest -q'",
+        "pip install pytest && pytest",
+        "CI=1 timeout 60 cargo test --all",
+        "go test ./...",
+        "python3 -m unittest",
+        "npx jest",
+        "prove -r t",
+    ] {
+        assert!(runs_known(command), "{command}");
+    }
+    assert!(runs_known("python3 -mpytest -q"));
+    for command in [
+        "true",
+        "grep -q prove notes",
+        "test -e pytest",
+        "pip install pytest",
+        "python3 improve.py tape",
+        "cargo build",
+        "",
+    ] {
+        assert!(!runs_known(command), "{command}");
+    }
+}
+
+#[test]
+fn a_file_that_ends_before_its_first_test_is_no_test() {
+    let tap = "TAP version 13\n# Subtest: /w/a.test.js\nok 1 - /w/a.test.js\n  ---\n  ...\n\
+        1..1\n# tests 1\n# pass 1\n# fail 0\n";
+    let spec = "✔ a.test.mjs (82.4ms)\n✔ two (1.2ms)\nℹ tests 2\nℹ pass 2\nℹ fail 0\n";
+    // As older ones have it: what is in a file stands below it.
+    let nested = "TAP version 13\n# Subtest: /w/a.test.js\n    # Subtest: one\n    ok 1 - one\n    1..1\n\
+        ok 1 - /w/a.test.js\n1..1\n# tests 1\n# pass 1\n# fail 0\n";
+    for (text, passed) in [(tap, 0), (spec, 1), (nested, 1)] {
+        let counts = count("node --test", text.as_bytes(), b"").expect("it is told");
+        assert_eq!(counts.passed, passed, "{text}");
+    }
+}

@@ -1,0 +1,304 @@
+//! One contract, proven on every backend: one list of cases, tried wherever a backend is there, and the
+//! table of what was seen compared with the one in `docs/backends.md`.
+//!
+//! `RINGFENCE_WRITE_MATRIX=1` writes the table. A backend that is not there is told and its column is
+//! left as it was.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "tables and skipped backends are read by scripts/test and people"
+)]
+
+#[path = "escape/cases.rs"]
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod cases;
+#[path = "conformance/columns.rs"]
+mod columns;
+#[path = "escape/controls.rs"]
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod controls;
+#[path = "network/double.rs"]
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod double;
+#[path = "conformance/engine.rs"]
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod engine;
+#[path = "conformance/evidence.rs"]
+mod evidence;
+#[path = "conformance/exec.rs"]
+mod exec;
+#[path = "conformance/files.rs"]
+mod files;
+#[path = "conformance/isolation.rs"]
+mod isolation;
+#[path = "conformance/lasting.rs"]
+mod lasting;
+#[path = "conformance/lifecycle.rs"]
+mod lifecycle;
+#[path = "conformance/limits.rs"]
+mod limits;
+#[path = "conformance/matrix.rs"]
+mod matrix;
+#[path = "conformance/network.rs"]
+mod network;
+#[path = "conformance/peers.rs"]
+mod peers;
+#[path = "conformance/rows.rs"]
+mod rows;
+#[path = "conformance/scene.rs"]
+mod scene;
+#[path = "support/sandboxed.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "each test program uses its own part"
+)]
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+
+use columns::{COLUMNS, Column, Engines};
+use engine::Engine;
+use matrix::{Document, Table};
+use peers::Peer;
+use rows::{ROWS, Row};
+use scene::{Log, Scene, Seen, Shared};
+use support::{Fixture, Sandboxed};
+
+/// BOUND: the cores of a small machine, and two that wait for an engine.
+const WORKERS: usize = 4;
+/// Writes the tables instead of comparing them.
+const WRITE: &str = "RINGFENCE_WRITE_MATRIX";
+
+#[test]
+fn r13_r52_every_backend_keeps_the_contract() -> Result<()> {
+    let unheard = isolation::unheard()?;
+    ensure!(unheard.is_empty(), "attacks of no area: {unheard:?}");
+    let env = Sandboxed::start(env!("CARGO_BIN_EXE_ringfence"))?;
+    let log = Log::start()?;
+    let engines = Engines::start();
+    let present = present(&env, &engines);
+    let shared = Shared::default();
+    let attacks: BTreeMap<&str, scene::Attacks> = present
+        .iter()
+        .map(|column| (column.name, Mutex::default()))
+        .collect();
+    let jobs: Vec<(&Row, &Column)> = wanted()
+        .flat_map(|row| present.iter().map(move |column| (row, *column)))
+        .collect();
+    let document = Document::read("matrix")?.table();
+    let seen = Mutex::new(BTreeMap::new());
+    let look = |(row, column): &(&Row, &Column)| {
+        let began = Instant::now();
+        let told = tried(
+            row,
+            column,
+            |fixture| Scene {
+                env: &env,
+                column,
+                engine: engines.of(column.needs).and_then(std::result::Result::ok),
+                fixture,
+                shared: &shared,
+                attacks: &attacks[column.name],
+                log: &log,
+            },
+            &env,
+        );
+        let took = began.elapsed().as_secs_f32();
+        let (title, name) = (row.title, column.name);
+        log.tell(&format!(
+            "{name}: {}: {title}: {} ({took:.1} s)",
+            row.area,
+            told.line()
+        ));
+        let mut seen = seen.lock().expect("no worker panics");
+        seen.insert((row.area, title, name), told);
+    };
+    in_parallel(&jobs, look);
+    // What is not as it is said to be is tried once more, with nothing beside it: a machine that is
+    // drowning is no property of a backend. Attacks that worked were tried twice already.
+    for (row, column) in &jobs {
+        let again = {
+            let seen = seen.lock().expect("no worker panics");
+            let told = &seen[&(row.area, row.title, column.name)];
+            let said = document.get(row.area, row.title, column.name);
+            let is_attack = row.area == "attacks" && !matches!(told, Seen::Not(_));
+            !is_attack
+                && said.is_some_and(|said| {
+                    let in_image = column.root == columns::Root::Image;
+                    matrix::differs(&told.cell(), &said, in_image)
+                })
+        };
+        if again {
+            let mut attacks = attacks[column.name].lock().expect("no worker panics");
+            attacks.take_if(|ended| ended.is_err());
+            drop(attacks);
+            look(&(row, column));
+        }
+    }
+    let seen = seen.into_inner().expect("no worker panics");
+    for engine in [&engines.docker, &engines.podman].into_iter().flatten() {
+        // An engine that was told to remove something takes a moment.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let left = engine.ours()?;
+            let volumes = engine.docker(&["volume", "ls", "--quiet"])?;
+            if left.is_empty() && volumes.is_empty() {
+                break;
+            }
+            if Instant::now() > deadline {
+                let all = engine.docker(&["ps", "--all", "--no-trunc"])?;
+                bail!("containers {left:?} and volumes {volumes:?} are left:\n{all}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let mut table = Table::default();
+    for (row, column) in &jobs {
+        let told = &seen[&(row.area, row.title, column.name)];
+        table.set((row.area, row.title), column.name, told.cell());
+        table.explain((row.area, row.title), column.name, told.line());
+    }
+    let compared = settle("matrix", "", &table);
+    let beside = match &engines.docker {
+        Ok(engine) => beside(&env, engine, &table, &log),
+        Err(_) => Ok(Table::default()),
+    };
+    // Both are told: one that differs hides nothing of the other.
+    match (compared, beside) {
+        (Err(one), Err(other)) => Err(anyhow::anyhow!("{one:#}\n{other:#}")),
+        (Err(one), _) | (_, Err(one)) => Err(one),
+        (Ok(()), Ok(peers)) => {
+            for (name, table) in [("matrix", table), ("peers", peers)] {
+                println!("{}", table.markdown());
+                println!("conformance: {name} {}", table.json());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The same of others, beside ours. What they do depends on their versions: their table is compared
+/// where these are the ones that it names.
+fn beside(env: &Sandboxed, engine: &Engine, ours: &Table, log: &Log) -> Result<Table> {
+    let mut table = Table::default();
+    let mut versions = Vec::new();
+    let document = Document::read("peers")?;
+    for peer in Peer::ALL {
+        match peer.version(engine) {
+            Err(why) => println!("SKIPPED conformance {}: {why:#}", peer.name()),
+            Ok(version) => {
+                versions.push(version);
+                let mut seen = peers::tried(env, engine, peer, log);
+                // As above: what is not as it is said to be is tried once more.
+                let said = document.table();
+                let differs = |(area, title, seen): &(String, String, Seen)| {
+                    let said = said.get(area, title, peer.name()).unwrap_or_default();
+                    matrix::differs(&seen.cell(), &said, false)
+                };
+                if seen.iter().any(differs) {
+                    seen = peers::tried(env, engine, peer, log);
+                }
+                for (area, title, seen) in seen {
+                    for column in ["native", "docker"] {
+                        if let Some(cell) = ours.get(&area, &title, column) {
+                            table.set((&area, &title), &format!("`ringfence`, {column}"), cell);
+                        }
+                    }
+                    table.set((&area, &title), peer.name(), seen.cell());
+                    table.explain((&area, &title), peer.name(), seen.line());
+                }
+            }
+        }
+    }
+    let head = format!("Seen with {}.", versions.join(" and "));
+    if document.head() != head && std::env::var_os(WRITE).is_none() {
+        println!("conformance: peers are not compared: {head}");
+    } else {
+        settle("peers", &head, &table)?;
+    }
+    Ok(table)
+}
+
+/// Rows that are tried: all, or those whose area or title has the word of a variable, for whoever works
+/// on one of them.
+fn wanted() -> impl Iterator<Item = &'static Row> {
+    let word = std::env::var("RINGFENCE_ROWS").unwrap_or_default();
+    ROWS.iter()
+        .filter(move |row| format!("{} {}", row.area, row.title).contains(&word))
+}
+
+/// Backends that are there, all or those whose column has the word of a variable. The others are told.
+fn present(env: &Sandboxed, engines: &Engines) -> Vec<&'static Column> {
+    let mut present = Vec::new();
+    let word = std::env::var("RINGFENCE_COLUMNS").unwrap_or_default();
+    for column in COLUMNS.iter().filter(|one| one.name.contains(&word)) {
+        match column.absent(env, engines) {
+            None => present.push(column),
+            Some(why) => println!("SKIPPED conformance {}: {why}", column.name),
+        }
+    }
+    present
+}
+
+fn tried<'a>(
+    row: &Row,
+    column: &Column,
+    scene: impl Fn(Fixture) -> Scene<'a>,
+    env: &Sandboxed,
+) -> Seen {
+    let number = ROWS
+        .iter()
+        .position(|one| (one.area, one.title) == (row.area, row.title));
+    let place = format!("row{}-{}", number.unwrap_or_default(), column.place());
+    let tried = || {
+        let scene = scene(env.fixture(&place, column.mode)?);
+        let seen = (row.check)(&scene);
+        scene.clear()?;
+        let seen = seen.and_then(|seen| {
+            scene.nothing_left()?;
+            Ok(seen)
+        });
+        env.discard(&scene.fixture);
+        seen
+    };
+    tried().unwrap_or_else(|error| Seen::Not(format!("{error:#}")))
+}
+
+/// Compares a table with the one that is checked in, or writes it.
+fn settle(name: &str, head: &str, table: &Table) -> Result<()> {
+    let document = Document::read(name)?;
+    let some_rows = std::env::var_os("RINGFENCE_ROWS");
+    if std::env::var_os(WRITE).is_some() {
+        ensure!(some_rows.is_none(), "a table is written with all its rows");
+        return document.write(head, table);
+    }
+    let found = match some_rows {
+        Some(_) => Vec::new(),
+        None => table.differences(&document.table()),
+    };
+    ensure!(
+        found.is_empty(),
+        "docs/backends.md is not what was seen; {WRITE}=1 writes it:\n{}",
+        found.join("\n")
+    );
+    Ok(())
+}
+
+fn in_parallel<T: Sync>(jobs: &[T], look: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    look(job);
+                }
+            });
+        }
+    });
+}
