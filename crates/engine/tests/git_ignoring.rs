@@ -5,6 +5,8 @@
 
 #[path = "git_support/bench.rs"]
 mod bench;
+#[path = "shared/cases.rs"]
+mod cases;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -326,6 +328,7 @@ fn pattern() -> impl Strategy<Value = String> {
         "\\*",
         "\\a",
         "\\ ",
+        "\\/",
         " ",
         "!",
         "#",
@@ -349,8 +352,20 @@ const NAMES: [&str; 14] = [
     "a", "b", "c", "ab", "ac", "a b", "{a,b}", "é", "*", "]", "!a", "#", "-", "a ",
 ];
 
+/// Every name alone, below every other one, and with something below it.
+fn names_below_names() -> Vec<String> {
+    let mut names: Vec<String> = NAMES.iter().map(|name| name.to_string()).collect();
+    for outer in NAMES {
+        for inner in NAMES {
+            names.push(format!("{outer}/{inner}"));
+            names.extend(["a", "b"].map(|name| format!("{outer}/{inner}/{name}")));
+        }
+    }
+    names
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases::cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_rules_on_random_trees(
@@ -392,5 +407,43 @@ proptest! {
             fs::write(layer.join(dir).join(".gitignore"), &text).unwrap();
         }
         compare(&bench, "r", &base);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases::cases() / 8, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Each pattern in a directory of its own, all asked of git at once.
+    #[test]
+    fn random_rules_by_themselves(patterns in prop::collection::vec(pattern(), 150)) {
+        let bench = Bench::new();
+        let top = bench.path("outside/r");
+        bench.sh("git init -q r");
+        // A path with a star is a pattern to `check-ignore`.
+        let names: Vec<String> =
+            names_below_names().into_iter().filter(|name| !name.contains('*')).collect();
+        let mut input = Vec::new();
+        for (at, pattern) in patterns.iter().enumerate() {
+            let dir = top.join(at.to_string());
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join(".gitignore"), pattern).unwrap();
+            for name in &names {
+                input.extend_from_slice(format!("{at}/{name}\0").as_bytes());
+            }
+        }
+        let answer = git(&bench, &top, &["check-ignore", "-z", "--stdin"], &input);
+        let by_git: BTreeSet<&[u8]> = answer.split(|&b| b == 0).collect();
+        let repo = bench.discover("r").unwrap();
+        let upper = File::open(bench.path("upper")).unwrap();
+        let base = File::open(&top).unwrap();
+        let mut rules = IgnoreRules::load(Some(&repo), upper.as_fd(), base.as_fd()).unwrap();
+        for (at, pattern) in patterns.iter().enumerate() {
+            for name in &names {
+                let path = format!("{at}/{name}");
+                // Nothing is there: to git, no name is a directory's.
+                let ours = rules.is_ignored(path.as_bytes(), false);
+                prop_assert_eq!(ours, by_git.contains(path.as_bytes()), "{:?} on {:?}", pattern, name);
+            }
+        }
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn compile(text: &[u8], case: Case, limit: usize) -> Gitignore {
     // Cannot fail, though the signature says so.
     let _ = builder.case_insensitive(case == Case::Ignored);
     for line in lines(text)
-        .filter_map(parse)
+        .map(parse)
         .flat_map(|pattern| pattern.to_globs())
         .take(limit.min(PATTERNS))
     {
@@ -57,7 +57,7 @@ struct Pattern<'a> {
     glob: &'a [u8],
 }
 
-fn parse(line: &[u8]) -> Option<Pattern<'_>> {
+fn parse(line: &[u8]) -> Pattern<'_> {
     let line = without_trailing_spaces(line);
     let (negated, line) = match line.strip_prefix(b"!") {
         Some(rest) => (true, rest),
@@ -68,15 +68,12 @@ fn parse(line: &[u8]) -> Option<Pattern<'_>> {
         None => (false, line),
     };
     let anchored = line.contains(&b'/');
-    let glob = line.strip_prefix(b"/").unwrap_or(line);
-    // An empty part between slashes is in no path.
-    let possible = glob.split(|&b| b == b'/').all(|part| !part.is_empty());
-    possible.then_some(Pattern {
+    Pattern {
         negated,
         anchored,
         only_dirs,
-        glob,
-    })
+        glob: line.strip_prefix(b"/").unwrap_or(line),
+    }
 }
 
 /// Trailing spaces count only where a backslash says so.
@@ -128,6 +125,9 @@ impl Pattern<'_> {
                 }
                 globs
             }
+            None if odd && rest.starts_with(b"\\/") => {
+                vec![with(&[plain, b"*/**/", &rest[2..]].concat())]
+            }
             None if odd && rest.is_empty() => {
                 vec![
                     with(&[plain, b"*"].concat()),
@@ -148,23 +148,36 @@ impl Pattern<'_> {
         }
         out.extend_from_slice(if self.anchored { b"/" } else { b"**/" });
         let mut at = 0;
+        // An empty part before, between or after slashes is in no path.
+        let mut is_empty = true;
         while at < self.glob.len() {
-            match self.glob[at] {
+            let (escaped, byte) = match self.glob[at] {
+                b'\\' => (true, *self.glob.get(at + 1)?),
+                byte => (false, byte),
+            };
+            if is_empty && byte == b'/' {
+                return None;
+            }
+            is_empty = byte == b'/';
+            match byte {
+                _ if escaped => {
+                    literal(byte, &mut out);
+                    at += 2;
+                }
                 b'*' => at = self.stars(at, &mut out),
                 b'?' => {
                     out.push(b'?');
                     at += 1;
                 }
                 b'[' => at = class(self.glob, at, &mut out)?,
-                b'\\' => {
-                    literal(*self.glob.get(at + 1)?, &mut out);
-                    at += 2;
-                }
                 byte => {
                     literal(byte, &mut out);
                     at += 1;
                 }
             }
+        }
+        if is_empty {
+            return None;
         }
         if self.only_dirs {
             out.push(b'/');
@@ -172,7 +185,8 @@ impl Pattern<'_> {
         String::from_utf8(out).ok()
     }
 
-    /// Two stars or more between slashes cross directories; any other run is one star.
+    /// Two stars or more between slashes cross directories; any other run is one star. Before a slash that is
+    /// escaped they stand for one directory at least.
     fn stars(&self, start: usize, out: &mut Vec<u8>) -> usize {
         let run = self.glob[start..]
             .iter()
@@ -180,9 +194,13 @@ impl Pattern<'_> {
             .count();
         let end = start + run;
         let open = start == 0 || self.glob[start - 1] == b'/';
-        let closed = end == self.glob.len() || self.glob[end] == b'/';
-        let crosses = run > 1 && self.anchored && open && closed;
-        out.extend_from_slice(if crosses { b"**" } else { b"*" });
+        let rest = &self.glob[end..];
+        let crosses = run > 1 && self.anchored && open;
+        out.extend_from_slice(match rest {
+            [] | [b'/', ..] if crosses => b"**",
+            [b'\\', b'/', ..] if crosses => b"*/**",
+            _ => b"*",
+        });
         end
     }
 }
@@ -190,7 +208,7 @@ impl Pattern<'_> {
 /// A `.gitignore` line of a directory above, said from a folder that lies `rest` below it; `None`
 /// if it cannot match in the folder, or cannot be said.
 pub(super) fn rebase_ignore(line: &[u8], rest: &[u8]) -> Option<Vec<u8>> {
-    let pattern = parse(line)?;
+    let pattern = parse(line);
     if !pattern.anchored || pattern.glob.starts_with(b"**/") {
         return Some(line.to_vec());
     }
@@ -238,12 +256,31 @@ mod tests {
             ("***", Some("**/*")),
             ("a/***/b", Some("/a/**/b")),
             ("a/x**/b", Some("/a/x*/b")),
+            ("a/**\\/b", Some("/a/*/**/b")),
+            ("a\\//b", None),
+            ("[a//]", Some("/a")),
             ("\\!a", Some("**/\\!a")),
             ("/", None),
             ("!", None),
         ] {
-            let got = parse(line.as_bytes()).and_then(|pattern| pattern.to_glob());
+            let got = parse(line.as_bytes()).to_glob();
             assert_eq!(got.as_deref(), glob, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn stars_after_a_plain_part_begin_what_is_matched() {
+        for (line, globs) in [
+            ("ab**/c", &["/ab*/**/c", "/abc"][..]),
+            ("ab**", &["**/ab*"]),
+            ("/ab**", &["/ab*", "/ab*/**"]),
+            ("ab**//", &["/ab/"]),
+            ("/ab**//*", &["/ab/*"]),
+            ("ab***/**//", &["/ab/"]),
+            ("ab**\\/c", &["/ab*/**/c"]),
+            ("ab//c", &[]),
+        ] {
+            assert_eq!(parse(line.as_bytes()).to_globs(), globs, "{line}");
         }
     }
 
