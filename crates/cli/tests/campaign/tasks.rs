@@ -133,6 +133,16 @@ fn a_task_sees_its_files_and_changes_them() -> Result<()> {
         let result = output.json.clone().context("a result")?;
         let told = "<Make it so.\n\nFiles of this task:\n- src/a.py\n>";
         ensure!(said(&result) == told, "{}", said(&result));
+        // Another folder of the same commit.
+        let own = fs::read_to_string(first)?;
+        ensure!(own.contains("prefix = \"\""), "{own}");
+        let other = fixture.folder.join("other.toml");
+        fs::write(&other, own.replace("prefix = \"\"", "prefix = \"sub\""))?;
+        let other = other.to_str().context("a path of the test")?;
+        let output = refused(env, fixture, &["run", "--task", other], 2)?;
+        let told =
+            "was made for `sub` of its repository, and this folder is the top of its repository";
+        ensure!(output.stderr.contains(told), "{}", output.stderr);
         // The folder moves on.
         tree(env, fixture, &[("src/d.py", "")])?;
         commit_all(env, fixture)?;

@@ -77,6 +77,12 @@ pub enum CampaignError {
         was: String,
         is: String,
     },
+    #[error("task `{task}` was made for {was}, and this folder is {is}")]
+    OtherPlace {
+        task: String,
+        was: String,
+        is: String,
+    },
     #[error("task `{task}` asks for {what}, and this is {found}")]
     Requires {
         task: String,
@@ -159,6 +165,7 @@ impl CampaignError {
                 ErrorKind::NotFound
             }
             Self::OtherCommit { .. }
+            | Self::OtherPlace { .. }
             | Self::NotEmpty(_)
             | Self::FileGone(_)
             | Self::FilesMoved { .. }
@@ -202,6 +209,7 @@ impl CampaignError {
             }
             Self::Task { .. } => "`ringfence campaign plan PLAN --write DIR` writes tasks",
             Self::OtherCommit { .. } => "check that commit out, or plan again",
+            Self::OtherPlace { .. } => "give `--repo` that folder, or plan again",
             Self::Requires { .. } => "run it where there is what it asks for",
             Self::NoCheck => {
                 "give `[checks] final` in the plan, or `--check COMMAND`; `--unchecked` runs it all the same"

@@ -128,6 +128,7 @@ pub(super) fn refused(error: &Error) -> Option<TaskState> {
         error,
         Error::Campaign(
             CampaignError::OtherCommit { .. }
+                | CampaignError::OtherPlace { .. }
                 | CampaignError::FileGone(_)
                 | CampaignError::FilesMoved { .. }
         )

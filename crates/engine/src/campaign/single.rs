@@ -80,7 +80,9 @@ pub fn fits(task: &Task, folder: &Folder, backend: &dyn Backend) -> Result<(), E
         let found = std::env::consts::ARCH.to_owned();
         return Err(requires(format!("the architecture {wanted}"), found).into());
     }
-    if let Base::Commit { commit, .. } | Base::DirtyFolder { commit, .. } = &task.base {
+    if let Base::Commit { commit, prefix, .. } | Base::DirtyFolder { commit, prefix, .. } =
+        &task.base
+    {
         let repository = git::discover(folder.path())?;
         let found = repository.as_ref().and_then(git::head_commit);
         if found.as_ref() != Some(commit) {
@@ -88,6 +90,15 @@ pub fn fits(task: &Task, folder: &Folder, backend: &dyn Backend) -> Result<(), E
                 task: task.id.clone(),
                 was: commit.clone(),
                 is: found.unwrap_or_else(|| "none".to_owned()),
+            }
+            .into());
+        }
+        let is = repository.map(|own| own.prefix).unwrap_or_default();
+        if is != prefix.as_bytes() {
+            return Err(CampaignError::OtherPlace {
+                task: task.id.clone(),
+                was: place(prefix),
+                is: place(&ByteText(is)),
             }
             .into());
         }
@@ -100,6 +111,14 @@ pub fn fits(task: &Task, folder: &Folder, backend: &dyn Backend) -> Result<(), E
         }
     }
     Ok(())
+}
+
+/// Where a folder is in its repository.
+fn place(prefix: &ByteText) -> String {
+    match prefix.as_bytes() {
+        b"" => "the top of its repository".to_owned(),
+        _ => format!("`{}` of its repository", prefix.to_text()),
+    }
 }
 
 /// Patterns that hide all but what a task is to see.
