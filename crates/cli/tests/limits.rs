@@ -151,6 +151,27 @@ for pid in pids: os.kill(pid, 9); os.waitpid(pid, 0)
 }
 
 #[test]
+fn r70_who_waits_first_is_held_all_the_same() -> Result<()> {
+    in_each_mode("waits-first", |env, fixture| {
+        // Nobody looks closely at those who wait: whatever they do next is seen.
+        let bit_by_bit = "python3 -c 'import time
+kept = []
+while True: time.sleep(0.4); kept.append(bytearray(30 << 20))'";
+        let child = "(sleep 2; exec python3 -c 'kept = []\nwhile True: kept.append(bytearray(1 << 20))') & wait $!";
+        let hoard = format!("sleep 2; {HOARD}");
+        for shell in [bit_by_bit, child, &hoard] {
+            let options = ["--memory", "100M", "--timeout", "2m"];
+            let expected = ("out_of_memory", Some("memory"));
+            stopped(env, fixture, &options, shell, expected)?;
+        }
+        let options = ["--cpu-time", "1s", "--timeout", "2m"];
+        let shell = "sleep 2; while :; do :; done";
+        stopped(env, fixture, &options, shell, ("cpu_limit", Some("cpu")))?;
+        Ok(())
+    })
+}
+
+#[test]
 fn r70_every_bound_that_was_met_is_listed() -> Result<()> {
     in_each_mode("listed", |env, fixture| {
         for (options, shell, limit) in [

@@ -37,5 +37,5 @@ pub mod warden;
 
 pub use sys::{
     allow_many_files, become_subject_of, close_inherited, ignore_signals, inherited_gate,
-    inherited_socket, processors, total_memory_bytes,
+    inherited_socket, processor_time, processors, total_memory_bytes,
 };
