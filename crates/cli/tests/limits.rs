@@ -111,10 +111,28 @@ for _ in range(8):
 os.wait()
 os._exit(1)'";
 
+/// Shared by processes, and mapped by none: the pages are there all the same.
+const SHARED: &str = "python3 -c 'import mmap, signal
+m = mmap.mmap(-1, 400 << 20)
+for i in range(0, len(m), 1 << 20):
+    m[i:i + (1 << 20)] = bytes(1 << 20)
+    m.madvise(mmap.MADV_DONTNEED)
+signal.pause()'";
+/// Behind somebody with more mappings than anybody looks at.
+const BEHIND: &str = "python3 -c 'import ctypes, mmap, os, signal
+m = mmap.mmap(-1, 44000 * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+at = ctypes.addressof(ctypes.c_char.from_buffer(m))
+libc = ctypes.CDLL(None)
+for i in range(22000): libc.mprotect(ctypes.c_void_p(at + i * 8192), 4096, 1)
+if os.fork() == 0:
+    f = os.memfd_create(\"x\")
+    for _ in range(400): os.write(f, b\"x\" * (1 << 20))
+signal.pause()'";
+
 #[test]
 fn r70_memory() -> Result<()> {
     in_each_mode("memory", |env, fixture| {
-        for shell in [HOARD, MEMFD, MANY] {
+        for shell in [HOARD, MEMFD, MANY, SHARED, BEHIND] {
             let options = ["--memory", "100M", "--timeout", "2m"];
             stopped(
                 env,
@@ -147,6 +165,31 @@ for pid in pids: os.kill(pid, 9); os.waitpid(pid, 0)
         );
         let options = ["--pids", "32", "--memory", "100M", "--timeout", "2m"];
         stopped(env, fixture, &options, &shell, ("out_of_memory", None)).map(|_| ())
+    })
+}
+
+#[test]
+fn r70_memory_that_is_shared_counts_once() -> Result<()> {
+    in_each_mode("memory-once", |env, fixture| {
+        // A map that all children have, and children that come and go: 60 MB in all, and some for each program.
+        let shell = "python3 -c 'import mmap, os
+m = mmap.mmap(-1, 60 << 20)
+m[:] = bytes(len(m))
+x = bytearray(40 << 20)
+for _ in range(40):
+    pids = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            sum(m[::4096])
+            os._exit(0)
+        pids.append(pid)
+    for pid in pids: os.waitpid(pid, 0)
+'";
+        let options = ["--memory", "200M", "--timeout", "2m"];
+        let result = env.run_with(fixture, &options, shell)?;
+        expect(&result, "outcome", "exited").with_context(|| result["limit_hits"].to_string())?;
+        expect(&result, "status", "done")
     })
 }
 

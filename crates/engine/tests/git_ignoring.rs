@@ -334,6 +334,8 @@ fn pattern() -> impl Strategy<Value = String> {
         "#",
         "-",
         "é",
+        "\u{a0}",
+        "\u{3000}",
         "[!é]",
         "]",
         "/",
@@ -348,8 +350,9 @@ fn pattern() -> impl Strategy<Value = String> {
     (start, body, end).prop_map(|(start, body, end)| format!("{start}{body}{end}"))
 }
 
-const NAMES: [&str; 14] = [
-    "a", "b", "c", "ab", "ac", "a b", "{a,b}", "é", "*", "]", "!a", "#", "-", "a ",
+const NAMES: [&str; 16] = [
+    "a", "b", "c", "ab", "ac", "a b", "{a,b}", "é", "*", "]", "!a", "#", "-", "a ", "a\u{a0}",
+    "\u{3000}",
 ];
 
 /// Every name alone, below every other one, and with something below it.

@@ -42,6 +42,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// BOUND: and in its first moments, in which a storm of processes rises and falls.
 const LOOK_FIRST: Duration = Duration::from_millis(20);
 const FIRST: Duration = Duration::from_millis(300);
+/// BOUND: a look takes a third of the time at most, however many there are to be looked at.
+const LOOK_SHARE: u32 = 3;
 /// BOUND: how long a command has to end by itself after SIGTERM.
 const GRACE: Duration = Duration::from_millis(1000);
 /// BOUND: a command that is being killed is looked at this often until nothing of it is left.
@@ -62,6 +64,8 @@ pub struct Execs {
     hunt: Hunt,
     still: Stillness,
     looked: Option<Instant>,
+    /// What the last look took.
+    cost: Duration,
     /// What was read last.
     chunk: Vec<u8>,
 }
@@ -343,11 +347,12 @@ impl Execs {
 
     fn look_every(&self, now: Instant) -> Duration {
         let young = |exec: &Exec| now.saturating_duration_since(exec.started) < FIRST;
-        if self.running.values().any(young) {
+        let every = if self.running.values().any(young) {
             LOOK_FIRST
         } else {
             LOOK_EVERY
-        }
+        };
+        every.max(self.cost * LOOK_SHARE)
     }
 
     /// Looks at what everything inside uses, and ends what is beyond its bound.
@@ -389,6 +394,7 @@ impl Execs {
                 exec.meet(stream, bound, &detail, connection);
             }
         }
+        self.cost = now.elapsed();
     }
 }
 

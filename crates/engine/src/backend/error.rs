@@ -141,7 +141,9 @@ impl BackendError {
                 let program = engine.to_lowercase();
                 format!("fetch it first: {program} pull {image}")
             }
-            Self::Architecture { .. } => "pull the image for this machine: `--platform`".to_owned(),
+            Self::Architecture { image, wanted, .. } => {
+                format!("fetch it for this machine: docker pull --platform linux/{wanted} {image}")
+            }
             Self::Refused { message, .. } if message.contains("no space left") => {
                 "the engine's disk is full: `docker system df` shows by what, `docker system prune` makes room".to_owned()
             }

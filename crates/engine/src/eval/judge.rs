@@ -124,7 +124,12 @@ fn over(mut files: Laid, tests: Laid) -> Laid {
             files.0.remove(above);
         }
         let inside = [&path[..], b"/"].concat();
-        files.0.retain(|own, _| !own.starts_with(&inside));
+        // HOSTILE: Python takes a package for the file of the same name.
+        let package = path.strip_suffix(b".py").unwrap_or(path);
+        let within = [package, b"/"].concat();
+        files.0.retain(|own, _| {
+            !own.starts_with(&inside) && !own.starts_with(&within) && own != package
+        });
     }
     files.0.extend(tests.0);
     files

@@ -179,6 +179,7 @@ impl Pattern<'_> {
         if is_empty {
             return None;
         }
+        keep_last_blank(&mut out);
         if self.only_dirs {
             out.push(b'/');
         }
@@ -202,6 +203,17 @@ impl Pattern<'_> {
             _ => b"*",
         });
         end
+    }
+}
+
+/// The crate takes blanks of all of Unicode from the end of a line, git those of ASCII: a choice of one is no
+/// blank.
+fn keep_last_blank(glob: &mut Vec<u8>) {
+    let text = String::from_utf8_lossy(glob);
+    let last = text.chars().next_back();
+    if let Some(last) = last.filter(|last| last.is_whitespace() && !last.is_ascii()) {
+        glob.truncate(glob.len() - last.len_utf8());
+        glob.extend_from_slice(format!("{{{last}}}").as_bytes());
     }
 }
 
@@ -259,6 +271,9 @@ mod tests {
             ("a/**\\/b", Some("/a/*/**/b")),
             ("a\\//b", None),
             ("[a//]", Some("/a")),
+            ("a\u{a0}", Some("**/a{\u{a0}}")),
+            ("a\u{3000}/", Some("**/a{\u{3000}}/")),
+            ("a\u{a0}b", Some("**/a\u{a0}b")),
             ("\\!a", Some("**/\\!a")),
             ("/", None),
             ("!", None),

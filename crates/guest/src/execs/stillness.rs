@@ -13,7 +13,8 @@
 //! it is seen by the next one. A process that was not seen has a parent that ran, and a pid.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use ringfence_jail::processor_time;
@@ -21,7 +22,9 @@ use ringfence_jail::processor_time;
 use crate::processes::Process;
 
 /// BOUND: everything is looked at this often, whatever the clocks say.
-const AT_LEAST_EVERY: Duration = Duration::from_secs(1);
+const AT_LEAST_EVERY: Duration = Duration::from_secs(2);
+/// The kernel tells the last pid of a namespace at its end.
+const LOADAVG: &str = "/proc/loadavg";
 /// A clock that counts in such steps is too coarse to say that nobody ran.
 const COARSE: Duration = Duration::from_millis(1);
 
@@ -39,12 +42,20 @@ pub(super) struct Stillness {
     /// When that look began; absent where it does not stand for everybody who was seen.
     before: Option<Moment>,
     looked: Option<Instant>,
+    /// Opened once, and read anew each time.
+    loadavg: Option<File>,
 }
 
 impl Stillness {
     /// True if nobody ran since the last look; otherwise a look begins, and [`Self::saw`] ends it.
     pub fn holds(&mut self, now: Instant) -> bool {
-        let moment = take(&self.seen);
+        if self.loadavg.is_none() {
+            self.loadavg = File::open(LOADAVG).ok();
+        }
+        let moment = self
+            .loadavg
+            .as_ref()
+            .and_then(|file| take(file, &self.seen));
         let recently = self
             .looked
             .is_some_and(|at| now.saturating_duration_since(at) < AT_LEAST_EVERY);
@@ -80,8 +91,11 @@ impl Stillness {
 }
 
 /// `None` where a kernel does not tell, or somebody is gone.
-fn take(pids: &[i32]) -> Option<Moment> {
-    let last_pid = last_pid(&fs::read_to_string("/proc/loadavg").ok()?)?;
+fn take(loadavg: &File, pids: &[i32]) -> Option<Moment> {
+    // Five short numbers.
+    let mut text = [0; 128];
+    let length = loadavg.read_at(&mut text, 0).ok()?;
+    let last_pid = last_pid(std::str::from_utf8(&text[..length]).ok()?)?;
     let clocks = pids.iter().map(|&pid| {
         let clock = processor_time(pid)?;
         let is_fine = clock.subsec_nanos() % COARSE.subsec_nanos() != 0;
@@ -120,16 +134,31 @@ mod tests {
 
     /// What the clocks of these say now, whoever else is on this machine.
     fn clocks(pids: &[i32]) -> BTreeMap<i32, Duration> {
-        take(pids).expect("clocks").clocks
+        moment(pids).expect("clocks").clocks
     }
 
-    /// Until it waits: its clock stands.
+    fn moment(pids: &[i32]) -> Option<Moment> {
+        take(&File::open(LOADAVG).expect("opened"), pids)
+    }
+
+    #[test]
+    fn who_is_new_is_the_last() {
+        let file = File::open(LOADAVG).expect("opened");
+        let before = take(&file, &[]);
+        let new = start("cat");
+        // Others on this machine start programs too.
+        assert_ne!(take(&file, &[]), before);
+        end(new);
+    }
+
+    /// Until it has begun and waits: its clock stands.
     fn settled(pid: i32) -> Duration {
+        let clock = || moment(&[pid]).map(|moment| moment.clocks[&pid]);
         for _ in 0..600 {
-            let before = clocks(&[pid]);
+            let before = clock();
             std::thread::sleep(Duration::from_millis(50));
-            if clocks(&[pid]) == before {
-                return before[&pid];
+            if let Some(before) = before.filter(|before| clock() == Some(*before)) {
+                return before;
             }
         }
         panic!("{pid} does not come to rest");
@@ -142,9 +171,13 @@ mod tests {
         let before = settled(pid);
         let input = waits.stdin.as_mut().expect("input");
         std::io::Write::write_all(input, b"x").expect("written");
-        assert!(settled(pid) > before);
+        let moved = (0..600).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            clocks(&[pid])[&pid] > before
+        });
+        assert!(moved, "its clock stands");
         end(waits);
-        assert!(take(&[pid]).is_none(), "who is gone has no clock");
+        assert!(moment(&[pid]).is_none(), "who is gone has no clock");
     }
 
     #[test]
@@ -163,7 +196,7 @@ mod tests {
         still.saw(&both());
         assert_eq!(still.before.as_ref().expect("known").clocks.len(), 2);
         // Others on this machine start programs, so the pid is as it was.
-        still.before = take(&still.seen);
+        still.before = moment(&still.seen);
         let same = Moment {
             last_pid: still.before.as_ref().expect("known").last_pid,
             clocks: clocks(&[a, b]),
