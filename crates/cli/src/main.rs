@@ -9,6 +9,7 @@ mod trace;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ringfence_jail::Descendants;
 
 /// Run coding agents in throwaway sandboxes; let nothing out but a patch.
 ///
@@ -83,6 +84,8 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    // Before there is any other thread.
+    ringfence_jail::be_prompt(Descendants::Too);
     let cli = Cli::parse();
     if let Err(error) = cli.command.trace() {
         return failure::report(error);

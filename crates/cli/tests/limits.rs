@@ -1,6 +1,8 @@
 //! R20, R70: what a run may spend. Each bound stops the run, has its own outcome, and leaves the
 //! host and what was done so far alone.
 
+#[path = "limits/processes.rs"]
+mod processes;
 #[path = "support/sandboxed.rs"]
 #[allow(
     dead_code,
@@ -256,45 +258,6 @@ fn r70_memory_on_temporary_file_systems() -> Result<()> {
         let result = env.run_with(fixture, &options, shell)?;
         let size: u64 = said(&result).trim().parse().unwrap_or(0);
         ensure!(size <= 100 << 20, "/dev/shm took {size} bytes: {result}");
-        Ok(())
-    })
-}
-
-#[test]
-fn r70_processes() -> Result<()> {
-    in_each_mode("processes", |env, fixture| {
-        for shell in [
-            "while :; do sleep 1000 & done",
-            "python3 -c 'import os\nwhile True: os.fork()'",
-            "python3 -c 'import threading\nwhile True: threading.Thread(target=threading.Event().wait, daemon=True).start()'",
-        ] {
-            // Rootless nobody counts refusals, and threads are gone with the process that failed.
-            if shell.contains("Thread") && fixture.mode == Mode::Rootless {
-                continue;
-            }
-            let options = ["--pids", "32", "--timeout", "2m"];
-            let expected = ("too_many_processes", Some("processes"));
-            stopped(env, fixture, &options, shell, expected)?;
-        }
-        // Below it all is well.
-        let fine = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1000 & done; kill %1; exit 0";
-        let result = env.run_with(fixture, &["--pids", "32"], fine)?;
-        expect(&result, "status", "done")
-    })
-}
-
-#[test]
-fn r70_processes_of_two_sandboxes_do_not_add_up() -> Result<()> {
-    in_each_mode("both", |env, fixture| {
-        let crowd = "for i in $(seq 20); do sleep 1000 & done; echo READY; read -r line";
-        let mut one = env.call(fixture).run_live(&["--pids", "32"], crowd)?;
-        one.until("READY")?;
-        let mut two = env.call(fixture).run_live(&["--pids", "32"], crowd)?;
-        two.until("READY")?;
-        for mut live in [one, two] {
-            live.say("\n")?;
-            live.finish()?.exits(0)?;
-        }
         Ok(())
     })
 }

@@ -6,10 +6,13 @@
 //!     └── bound met or signal for all ──▶ every process of it killed, again and again, until gone
 //! ```
 
+mod last_pid;
+mod look;
 mod records;
 mod ring;
 mod start;
 mod stillness;
+mod storm;
 mod strays;
 
 use std::collections::BTreeMap;
@@ -35,15 +38,9 @@ use crate::{Ready, failure};
 use records::Word;
 use ring::Ring;
 use stillness::Stillness;
+use storm::Storm;
 use strays::{Hunt, Identity};
 
-/// BOUND: how often the processes inside are looked at while a command runs.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// BOUND: and in its first moments, in which a storm of processes rises and falls.
-const LOOK_FIRST: Duration = Duration::from_millis(20);
-const FIRST: Duration = Duration::from_millis(300);
-/// BOUND: a look takes a third of the time at most, however many there are to be looked at.
-const LOOK_SHARE: u32 = 3;
 /// BOUND: how long a command has to end by itself after SIGTERM.
 const GRACE: Duration = Duration::from_millis(1000);
 /// BOUND: a command that is being killed is looked at this often until nothing of it is left.
@@ -63,8 +60,10 @@ pub struct Execs {
     disk: Disk,
     hunt: Hunt,
     still: Stillness,
+    storm: Storm,
     looked: Option<Instant>,
-    /// The processor time that the last look took.
+    /// The last time that everybody was, and the processor time that it took.
+    looked_at_all: Option<Instant>,
     cost: Duration,
     /// What was read last.
     chunk: Vec<u8>,
@@ -148,6 +147,7 @@ impl Execs {
     /// Before any command.
     pub fn begin(&mut self, hello: &Hello) {
         self.disk.begin(hello);
+        self.watchdog.begin();
     }
 
     pub fn input(&mut self, stream: u32, bytes: Vec<u8>) {
@@ -344,65 +344,6 @@ impl Execs {
         let living = self.running.values().filter(|exec| exec.records.is_some());
         living.map(|exec| exec.warden).collect()
     }
-
-    fn look_every(&self, now: Instant) -> Duration {
-        let young = |exec: &Exec| now.saturating_duration_since(exec.started) < FIRST;
-        let every = if self.running.values().any(young) {
-            LOOK_FIRST
-        } else {
-            LOOK_EVERY
-        };
-        every.max(self.cost * LOOK_SHARE)
-    }
-
-    /// Looks at what everything inside uses, and ends what is beyond its bound.
-    fn look(&mut self, now: Instant, ready: &Ready, world: World, connection: &mut Connection) {
-        if self.running.is_empty() {
-            self.looked = None;
-            return;
-        }
-        let due = self
-            .looked
-            .is_none_or(|at| now.saturating_duration_since(at) >= self.look_every(now));
-        if !due {
-            return;
-        }
-        // The first look comes after one interval: a short command is not looked at.
-        let first = self.looked.is_none();
-        self.looked = Some(now);
-        if first {
-            return;
-        }
-        let hello = &ready.hello;
-        // The disk of somebody else is looked at in its own time.
-        if self.still.holds(now) && hello.disk.is_none() {
-            return;
-        }
-        let began = own_time();
-        let all = processes::all();
-        self.still.saw(&all);
-        if strays::any(&all, &self.wardens()) {
-            self.hunt.begin();
-        }
-        let grown = ready.reach.as_agent(|| self.disk.look(hello));
-        for (bound, detail) in self
-            .watchdog
-            .look(&all, hello, world)
-            .into_iter()
-            .chain(grown)
-        {
-            for (&stream, exec) in &mut self.running {
-                exec.meet(stream, bound, &detail, connection);
-            }
-        }
-        self.cost = own_time().saturating_sub(began);
-    }
-}
-
-/// The processor time that we used ourselves: a machine that is busy with others makes no look dearer.
-fn own_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn no_such_exec() -> Reply {
@@ -507,13 +448,18 @@ impl Exec {
                 detail: detail.to_owned(),
             },
         );
-        // The kernel already refuses more processes; the others are for us to enforce.
-        if bound != Bound::Processes && self.bound.is_none() {
-            self.bound = Some(bound);
-            if bound != Bound::Time {
-                self.kill = Some(Kill::Now);
-            }
+        // The kernel already refuses more processes, and who is out of time has a moment to end by itself; the
+        // others are for us to enforce.
+        match bound {
+            Bound::Processes => {}
+            Bound::Time => self.bound = self.bound.or(Some(bound)),
+            _ => self.end_for(bound),
         }
+    }
+
+    fn end_for(&mut self, bound: Bound) {
+        self.bound = self.bound.or(Some(bound));
+        self.kill = Some(Kill::Now);
     }
 
     fn keep_time(&mut self, stream: u32, now: Instant, world: World, connection: &mut Connection) {

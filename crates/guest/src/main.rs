@@ -31,6 +31,7 @@ use files::Files;
 use freeze::{Freezer, World};
 use handover::{Handover, Starter};
 use observe::Observer;
+use ringfence_jail::Descendants;
 use ringfence_jail::identity::Agent;
 use ringfence_jail::lockdown::{self, RootWrites};
 use ringfence_jail::reach::Reach;
@@ -73,6 +74,8 @@ fn serve(handover: Handover) -> io::Result<()> {
     let (starter, line, gate) = handover.into_parts();
     ringfence_jail::ignore_signals();
     ringfence_jail::allow_many_files();
+    // Whoever is to end a storm must not wait for its end.
+    ringfence_jail::be_prompt(Descendants::No);
     // Two ways to go with the host process: the end of the socket, and this.
     if starter == Starter::Launcher {
         ringfence_jail::become_subject_of(KILL)?;

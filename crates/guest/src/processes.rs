@@ -50,14 +50,13 @@ impl Process {
 }
 
 pub fn all() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(read)
-        .collect()
+    pids().filter_map(read).collect()
+}
+
+/// Everybody, by number alone.
+pub fn pids() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// One process, if it is there.
@@ -446,11 +445,16 @@ pub struct Watchdog {
     /// a parent that does not wait are in nobody's account.
     own: BTreeMap<i32, u64>,
     dead: u64,
-    /// The machine's shared memory and page tables at the first look: growth may be ours.
-    before: Option<u64>,
+    /// The machine's shared memory and page tables before any command: growth may be ours.
+    before: u64,
 }
 
 impl Watchdog {
+    /// Before any command.
+    pub fn begin(&mut self) {
+        self.before = unowned();
+    }
+
     /// The bounds that are met, and by how much. Wardens that an agent stopped go on.
     pub fn look(&mut self, all: &[Process], hello: &Hello, world: World) -> Vec<(Bound, String)> {
         for process in all
@@ -491,10 +495,7 @@ impl Watchdog {
     }
 
     fn look_at_memory(&mut self, all: &[Process], limit: u64) -> Option<(Bound, String)> {
-        let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let unowned =
-            kib(&machine, "Shmem:").unwrap_or(0) + kib(&machine, "PageTables:").unwrap_or(0);
-        let growth = unowned.saturating_sub(*self.before.get_or_insert(unowned));
+        let growth = unowned().saturating_sub(self.before);
         let mut unseen = 0;
         if growth > limit / 8 {
             let nameless = nameless(all);
@@ -519,6 +520,12 @@ impl Watchdog {
             )
         })
     }
+}
+
+/// The machine's shared memory and page tables.
+fn unowned() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    kib(&machine, "Shmem:").unwrap_or(0) + kib(&machine, "PageTables:").unwrap_or(0)
 }
 
 /// Whether there are as many processes as there may be.

@@ -36,6 +36,6 @@ pub mod view;
 pub mod warden;
 
 pub use sys::{
-    allow_many_files, become_subject_of, close_inherited, ignore_signals, inherited_gate,
-    inherited_socket, processor_time, processors, total_memory_bytes,
+    Descendants, allow_many_files, be_prompt, become_subject_of, close_inherited, ignore_signals,
+    inherited_gate, inherited_socket, processor_time, processors, total_memory_bytes,
 };

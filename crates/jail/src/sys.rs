@@ -2,12 +2,15 @@
 //!
 //! INVARIANT: nothing here allocates, so that all of it may be called between clone and exec.
 
+mod scheduler;
+
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
 
 use rustix::io::Errno;
+
+pub use scheduler::{Descendants, be_prompt, processor_time};
 
 pub(crate) const MOUNT_ATTR_RDONLY: u64 = 0x1;
 pub(crate) const MOUNT_ATTR_NOSUID: u64 = 0x2;
@@ -510,24 +513,6 @@ pub fn total_memory_bytes() -> u64 {
 /// How many processors this process may use.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// The processor time that a process has used with all its threads, to the nanosecond; `None` for one that
-/// is not there, or where the kernel does not tell.
-pub fn processor_time(pid: i32) -> Option<Duration> {
-    /// The scheduler's own count, of a whole process.
-    const SCHEDULED: libc::clockid_t = 2;
-    let clock = (!pid << 3) | SCHEDULED;
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the kernel writes one timespec, which lives through the call.
-    check(unsafe { libc::clock_gettime(clock, &raw mut time) }.into()).ok()?;
-    Some(Duration::new(
-        time.tv_sec.try_into().ok()?,
-        time.tv_nsec.try_into().ok()?,
-    ))
 }
 
 /// Raises this process's own bound of open files to what it may be.

@@ -37,7 +37,7 @@ impl Attending<'_> {
         }
         let hit = |limit: Limit| self.run.hits.iter().any(|(hit, _)| *hit == limit);
         // A fork bomb's first process may well end with success.
-        let storm = exited.leftovers.len() >= 32;
+        let storm = exited.leftovers.len() >= 32 || exited.bound == Some(Bound::Processes);
         let outcome = if exited.not_started.is_some() {
             Outcome::NotStarted
         } else if exited.bound == Some(Bound::Time) {

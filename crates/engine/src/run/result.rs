@@ -210,7 +210,7 @@ fn in_words(outcome: Outcome) -> &'static str {
         Outcome::NotStarted => "was not started",
         Outcome::TimedOut => "was stopped at its time limit",
         Outcome::OutOfMemory => "was stopped at its memory limit",
-        Outcome::TooManyProcesses => "could start no more processes",
+        Outcome::TooManyProcesses => "met its limit of processes",
         Outcome::CpuLimit => "was stopped at its limit of processor time",
         Outcome::FileTooLarge => "met its limit of file size",
         Outcome::DiskFull => "was stopped at its disk limit, or the disk is full",

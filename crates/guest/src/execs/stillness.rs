@@ -13,18 +13,15 @@
 //! it is seen by the next one. A process that was not seen has a parent that ran, and a pid.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use ringfence_jail::processor_time;
 
+use super::last_pid::LastPid;
 use crate::processes::Process;
 
 /// BOUND: everything is looked at this often, whatever the clocks say.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(2);
-/// The kernel tells the last pid of a namespace at its end.
-const LOADAVG: &str = "/proc/loadavg";
 /// A clock that counts in such steps is too coarse to say that nobody ran.
 const COARSE: Duration = Duration::from_millis(1);
 
@@ -42,20 +39,13 @@ pub(super) struct Stillness {
     /// When that look began; absent where it does not stand for everybody who was seen.
     before: Option<Moment>,
     looked: Option<Instant>,
-    /// Opened once, and read anew each time.
-    loadavg: Option<File>,
+    last_pid: LastPid,
 }
 
 impl Stillness {
     /// True if nobody ran since the last look; otherwise a look begins, and [`Self::saw`] ends it.
     pub fn holds(&mut self, now: Instant) -> bool {
-        if self.loadavg.is_none() {
-            self.loadavg = File::open(LOADAVG).ok();
-        }
-        let moment = self
-            .loadavg
-            .as_ref()
-            .and_then(|file| take(file, &self.seen));
+        let moment = take(&mut self.last_pid, &self.seen);
         let recently = self
             .looked
             .is_some_and(|at| now.saturating_duration_since(at) < AT_LEAST_EVERY);
@@ -91,11 +81,8 @@ impl Stillness {
 }
 
 /// `None` where a kernel does not tell, or somebody is gone.
-fn take(loadavg: &File, pids: &[i32]) -> Option<Moment> {
-    // Five short numbers.
-    let mut text = [0; 128];
-    let length = loadavg.read_at(&mut text, 0).ok()?;
-    let last_pid = last_pid(std::str::from_utf8(&text[..length]).ok()?)?;
+fn take(last_pid: &mut LastPid, pids: &[i32]) -> Option<Moment> {
+    let last_pid = last_pid.read()?;
     let clocks = pids.iter().map(|&pid| {
         let clock = processor_time(pid)?;
         let is_fine = clock.subsec_nanos() % COARSE.subsec_nanos() != 0;
@@ -105,11 +92,6 @@ fn take(loadavg: &File, pids: &[i32]) -> Option<Moment> {
         last_pid,
         clocks: clocks.collect::<Option<_>>()?,
     })
-}
-
-/// `0.00 0.01 0.05 1/123 4567`: the last is what the kernel gave to whoever came last in this namespace.
-fn last_pid(loadavg: &str) -> Option<i32> {
-    loadavg.split_whitespace().nth(4)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -138,16 +120,16 @@ mod tests {
     }
 
     fn moment(pids: &[i32]) -> Option<Moment> {
-        take(&File::open(LOADAVG).expect("opened"), pids)
+        take(&mut LastPid::default(), pids)
     }
 
     #[test]
     fn who_is_new_is_the_last() {
-        let file = File::open(LOADAVG).expect("opened");
-        let before = take(&file, &[]);
+        let mut last_pid = LastPid::default();
+        let before = take(&mut last_pid, &[]);
         let new = start("cat");
         // Others on this machine start programs too.
-        assert_ne!(take(&file, &[]), before);
+        assert_ne!(take(&mut last_pid, &[]), before);
         end(new);
     }
 
@@ -217,12 +199,5 @@ mod tests {
         assert!(!still.holds(began + AT_LEAST_EVERY));
         still.disturb();
         assert!(!still.holds(began + AT_LEAST_EVERY));
-    }
-
-    #[test]
-    fn the_last_pid_is_the_last_word() {
-        assert_eq!(last_pid("0.00 0.01 0.05 1/123 4567\n"), Some(4567));
-        assert_eq!(last_pid("0.00 0.01 0.05 1/123"), None);
-        assert_eq!(last_pid(""), None);
     }
 }
