@@ -457,6 +457,21 @@ impl Exec {
         }
     }
 
+    /// Ends what may be a part of a storm. Whose leader has ended by itself is told by what it left.
+    fn end_storm(&mut self) {
+        match self.ended {
+            Some(_) => self.kill_crowd(),
+            None => self.end_for(Bound::Processes),
+        }
+    }
+
+    fn kill_crowd(&mut self) {
+        if self.kill.is_none() && self.records.is_some() {
+            self.crowd = processes::leftovers(self.warden.pid, LEFTOVERS);
+            self.kill = Some(Kill::Now);
+        }
+    }
+
     fn end_for(&mut self, bound: Bound) {
         self.bound = self.bound.or(Some(bound));
         self.kill = Some(Kill::Now);
@@ -475,9 +490,8 @@ impl Exec {
         // A crowd that a command leaves is to be killed anyway, and takes the processors of others as long
         // as its output is waited for.
         let is_crowd = self.told.contains(&Bound::Processes) && self.leftovers == Leftovers::Kill;
-        if is_crowd && self.ended.is_some() && self.kill.is_none() && self.records.is_some() {
-            self.crowd = processes::leftovers(self.warden.pid, LEFTOVERS);
-            self.kill = Some(Kill::Now);
+        if is_crowd && self.ended.is_some() {
+            self.kill_crowd();
         }
         if let Some(Kill::At(at)) = self.kill
             && now >= at

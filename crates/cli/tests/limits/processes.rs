@@ -47,9 +47,7 @@ while True:
 fn r70_processes_that_start_others_without_end_are_ended() -> Result<()> {
     in_each_mode("storm", |env, fixture| {
         let expected = ("too_many_processes", Some("processes"));
-        let result = stopped(env, fixture, &["--timeout", "2m"], STORM, expected)?;
-        let hits = result["limit_hits"].to_string();
-        ensure!(hits.contains("started within a second"), "{hits}");
+        stopped(env, fixture, &["--timeout", "2m"], STORM, expected)?;
         Ok(())
     })
 }
@@ -59,8 +57,11 @@ fn r70_crowds_and_many_short_processes_are_no_storm() -> Result<()> {
     in_each_mode("no-storm", |env, fixture| {
         let crowd = "for i in $(seq 420); do sleep 1000 & done; kill $(jobs -p); exit 0";
         let short = "i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); /bin/true; done";
-        for honest in [crowd, short] {
-            let result = env.run_with(fixture, &["--timeout", "5m"], honest)?;
+        let pipes =
+            "i=0; while [ $i -lt 400 ]; do i=$((i + 1)); true | cat | cat | cat > /dev/null; done";
+        for (pids, honest) in [("512", crowd), ("512", short), ("8", pipes)] {
+            let options = ["--pids", pids, "--timeout", "5m"];
+            let result = env.run_with(fixture, &options, honest)?;
             expect(&result, "status", "done")?;
         }
         Ok(())
@@ -75,10 +76,10 @@ number = {\"x86_64\": 315, \"aarch64\": 275}[platform.machine()]
 attributes = ctypes.create_string_buffer(48)
 assert ctypes.CDLL(None).syscall(number, 0, attributes, 48, 0) == 0
 size, policy, flags, nice, priority, runtime = struct.unpack_from(\"=IIQiIQ\", attributes)
-print(policy, flags, nice, priority, runtime != 100_000)";
+print(flags, runtime != 100_000)";
     in_each_mode("slice", |env, fixture| {
         let result = env.run_with(fixture, &[], &format!("python3 -c '{runtime}'"))?;
-        ensure!(said(&result).trim() == "0 0 0 0 True", "{}", said(&result));
+        ensure!(said(&result).trim() == "0 True", "{}", said(&result));
         Ok(())
     })
 }

@@ -7,7 +7,7 @@ use ringfence_model::observed::Observed;
 use ringfence_model::outcome::Outcome;
 use ringfence_model::policy::network::Rules;
 use ringfence_model::sandbox::Answer;
-use ringfence_model::wire::{Exited, Flow, Kind, Notice, OutputMode, Reply, Request};
+use ringfence_model::wire::{Bound, Exited, Flow, Kind, Notice, OutputMode, Reply, Request};
 
 use super::peer::{HIGH_WATER, LOW_WATER};
 use super::serve::Keeping;
@@ -286,8 +286,14 @@ impl Keeping {
 fn exit_event(exited: &Exited) -> Event {
     let outcome = if exited.not_started.is_some() {
         Outcome::NotStarted
-    } else if exited.bound.is_some() {
-        Outcome::TimedOut
+    } else if let Some(bound) = exited.bound {
+        match bound {
+            Bound::Time => Outcome::TimedOut,
+            Bound::Memory => Outcome::OutOfMemory,
+            Bound::Processes => Outcome::TooManyProcesses,
+            Bound::Cpu => Outcome::CpuLimit,
+            Bound::Disk => Outcome::DiskFull,
+        }
     } else if exited.signal.is_some() {
         Outcome::Signaled
     } else {

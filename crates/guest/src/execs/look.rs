@@ -60,16 +60,18 @@ impl Execs {
             return;
         }
         let storm = match world {
-            World::Moves => self.storm.look(now, hello.processes),
+            World::Moves => self.storm.look(hello.processes),
             World::StandsStill => None,
         };
         if let Some(detail) = &storm {
-            // Everybody stands still; the kernel lets no fork past that. Wardens go on with the look below.
+            // Everybody stands still; the kernel lets no fork past that. Who is no part of any command goes on.
             processes::signal_all(Signal::STOP);
             for (&stream, exec) in &mut self.running {
                 exec.meet(stream, Bound::Processes, detail, connection);
-                exec.end_for(Bound::Processes);
+                exec.end_storm();
+                processes::kill_all(exec.warden.pid, world);
             }
+            processes::signal_all(Signal::CONT);
         }
         if rests && storm.is_none() {
             return;

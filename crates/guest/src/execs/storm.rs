@@ -51,11 +51,11 @@ struct Window {
 
 impl Storm {
     /// What is to be said of a storm, if there is one.
-    pub fn look(&mut self, now: Instant, allowed: u64) -> Option<String> {
+    pub fn look(&mut self, allowed: u64) -> Option<String> {
         let processors = *self.processors.get_or_insert_with(|| processors() as u64);
         let many = allowed.max(STARTED * processors);
         for _ in 0..COUNTS {
-            let (more, started) = self.started(now)?;
+            let (more, started) = self.started(Instant::now())?;
             if started >= many {
                 let there = processes::pids().count() as u64;
                 if there >= most(allowed) {
@@ -83,23 +83,26 @@ impl Storm {
 }
 
 impl Window {
-    /// The one that is open, or a new one since the last count.
+    /// The one that is open, or a new one.
     fn at(open: Option<Self>, now: Instant, last: i32) -> Self {
         // Pids begin anew when they have reached their end.
-        let before = open.filter(|window| window.last <= last);
-        let is_open = |window: &Self| now.saturating_duration_since(window.began) < WINDOW;
-        let since = before.map_or(last, |window| window.last);
-        before.filter(is_open).unwrap_or(Self {
+        let is_open = |window: &Self| {
+            now.saturating_duration_since(window.began) < WINDOW && window.last <= last
+        };
+        open.filter(is_open).unwrap_or(Self {
             began: now,
-            first: since,
-            last: since,
+            first: last,
+            last,
         })
     }
 }
 
+/// BOUND: fewer are in nobody's way, however fast they come and go: a loop of pipes starts hundreds in a second.
+const FEW: u64 = 128;
+
 /// BOUND: three quarters: in a storm many end all the time.
 fn most(allowed: u64) -> u64 {
-    allowed - allowed / 4
+    (allowed - allowed / 4).max(FEW)
 }
 
 #[cfg(test)]
@@ -114,7 +117,7 @@ mod tests {
         let counted = Window { last: 90, ..window };
         let later = |after: Duration, last: i32| Window::at(Some(counted), now + after, last).first;
         assert_eq!(later(WINDOW / 2, 95), 40);
-        assert_eq!(later(WINDOW, 95), 90);
+        assert_eq!(later(WINDOW, 95), 95);
         assert_eq!(later(WINDOW / 2, 2), 2);
     }
 
@@ -122,12 +125,12 @@ mod tests {
     fn whoever_starts_little_is_no_storm() {
         let mut storm = Storm::default();
         // There are many more processes than that on any machine.
-        assert_eq!(storm.look(Instant::now(), 1), None);
-        assert_eq!(storm.look(Instant::now() + WINDOW, 1), None);
+        assert_eq!(storm.look(1), None);
+        assert_eq!(storm.look(1), None);
     }
 
     #[test]
     fn most_are_three_quarters() {
-        assert_eq!([512, 4, 1, 0].map(most), [384, 3, 1, 0]);
+        assert_eq!([512, 200, 8, 0].map(most), [384, 150, FEW, FEW]);
     }
 }
