@@ -457,7 +457,7 @@ impl Exec {
         }
     }
 
-    /// Ends what may be a part of a storm. Whose leader has ended by itself is told by what it left.
+    /// Ends what is a part of a storm. Whose leader has ended by itself is told by what it left.
     fn end_storm(&mut self) {
         match self.ended {
             Some(_) => self.kill_crowd(),

@@ -151,6 +151,13 @@ pub fn signal_all(signal: Signal) {
     let _ = rustix::process::kill_process_group(Pid::INIT, signal);
 }
 
+/// Stops everything. Answers which of these, who were there before, had stopped already.
+pub fn stop_all(before: &[Process]) -> Vec<i32> {
+    signal_all(Signal::STOP);
+    let stopped = before.iter().filter(|process| process.stopped);
+    stopped.map(|process| process.pid).collect()
+}
+
 /// Lets everything go on but what had stopped before.
 pub fn go_on(stopped_before: &[i32]) {
     if stopped_before.is_empty() {

@@ -101,6 +101,50 @@ fn who_kills_its_warden_dies_with_it() {
     }
 }
 
+/// Each process starts two more and ends, whatever is refused.
+const STORM: &str = "import os\n\
+    def start():\n\
+    \x20try: return os.fork() == 0\n\
+    \x20except OSError: return False\n\
+    def storm():\n\
+    \x20while start() or start(): pass\n\
+    \x20os._exit(0)\n\
+    while True:\n\
+    \x20if start(): storm()\n\
+    \x20try: os.waitpid(-1, os.WNOHANG)\n\
+    \x20except OSError: pass";
+
+#[test]
+fn a_storm_ends_its_own_command_only() {
+    let mut bench = Bench::start();
+    let server = bench.run(sh("setsid sleep 1003 >/dev/null 2>&1 & echo up"));
+    let beside = bench.send(&Request::Exec(sh(STOPPED)));
+    let stopped = wait_for_change(&mut bench, "stopped", b"");
+    let done = bench.run(python(STORM));
+    assert_eq!(done.exited.bound, Some(Bound::Processes));
+    bench.wait_for(|m| matches!(m, Message::Notice(s, Notice::Gone) if *s == done.stream));
+    // The guest, the server with its warden, and a shell with its warden and what it stopped.
+    wait_until_left(&mut bench, 6);
+    assert_eq!(processes(&mut bench), 6);
+    assert_is_stopped(&mut bench, &stopped);
+    end(&mut bench, server.stream);
+    end(&mut bench, beside);
+    wait_until_left(&mut bench, 1);
+}
+
+/// Says whom it stopped, and waits for it.
+const STOPPED: &str =
+    // On a busy host it is a while until it has stopped.
+    "sleep 1000 & kill -STOP $!; until grep -q 'State:.T' /proc/$!/status; do :; done; \
+     echo $! > stopped; wait";
+
+fn assert_is_stopped(bench: &mut Bench, pid: &[u8]) {
+    let pid = String::from_utf8_lossy(pid).trim().to_owned();
+    let state = bench.run(sh(&format!("grep State /proc/{pid}/status")));
+    let state = String::from_utf8_lossy(&state.stdout).into_owned();
+    assert!(state.contains("T (stopped)"), "{state}");
+}
+
 #[test]
 fn a_warden_killed_when_its_command_is_over_leaves_nothing() {
     let mut bench = Bench::start();
@@ -152,11 +196,7 @@ const BUSY: &str = "import os, threading\n\
 fn what_is_well_behaved_stands_still_and_goes_on() {
     let mut bench = Bench::start();
     let stream = bench.send(&Request::Exec(python(BUSY)));
-    let sleeper = bench.send(&Request::Exec(sh(
-        // On a busy host it is a while until it has stopped.
-        "sleep 1000 & kill -STOP $!; until grep -q 'State:.T' /proc/$!/status; do :; done; \
-         echo $! > stopped; wait",
-    )));
+    let sleeper = bench.send(&Request::Exec(sh(STOPPED)));
     wait_for_change(&mut bench, "busy", b"");
     let stopped = wait_for_change(&mut bench, "stopped", b"");
     for _ in 0..3 {
@@ -175,10 +215,7 @@ fn what_is_well_behaved_stands_still_and_goes_on() {
         assert_eq!(thaw(&mut bench), 0);
         wait_for_change(&mut bench, "busy", &seen);
     }
-    let pid = String::from_utf8_lossy(&stopped).trim().to_owned();
-    let state = bench.run(sh(&format!("grep State /proc/{pid}/status")));
-    let state = String::from_utf8_lossy(&state.stdout).into_owned();
-    assert!(state.contains("T (stopped)"), "{state}");
+    assert_is_stopped(&mut bench, &stopped);
     end(&mut bench, stream);
     end(&mut bench, sleeper);
     wait_until_left(&mut bench, 1);

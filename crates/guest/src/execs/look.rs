@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ringfence_model::wire::Bound;
-use rustix::process::Signal;
 
+use super::storm::Met;
 use super::{Exec, Execs, strays};
 use crate::Ready;
 use crate::connection::Connection;
@@ -18,6 +18,7 @@ const LOOK_FIRST: Duration = Duration::from_millis(20);
 const FIRST: Duration = Duration::from_millis(300);
 /// BOUND: a look takes a third of the time at most, however many there are to be looked at.
 const LOOK_SHARE: u32 = 3;
+
 impl Execs {
     pub(super) fn look_every(&self, now: Instant) -> Duration {
         let young = |exec: &Exec| now.saturating_duration_since(exec.started) < FIRST;
@@ -63,15 +64,8 @@ impl Execs {
             World::Moves => self.storm.look(hello.processes),
             World::StandsStill => None,
         };
-        if let Some(detail) = &storm {
-            // Everybody stands still; the kernel lets no fork past that. Who is no part of any command goes on.
-            processes::signal_all(Signal::STOP);
-            for (&stream, exec) in &mut self.running {
-                exec.meet(stream, Bound::Processes, detail, connection);
-                exec.end_storm();
-                processes::kill_all(exec.warden.pid, world);
-            }
-            processes::signal_all(Signal::CONT);
+        if let Some(storm) = &storm {
+            self.end_storm(storm, world, connection);
         }
         if rests && storm.is_none() {
             return;
@@ -95,6 +89,21 @@ impl Execs {
             }
         }
         self.cost = own_time().saturating_sub(began);
+    }
+
+    /// Ends the commands that are a part of a storm, while everybody stands still: the kernel lets no fork past that.
+    fn end_storm(&mut self, storm: &Met, world: World, connection: &mut Connection) {
+        let stopped = processes::stop_all(&processes::all());
+        let wardens: Vec<i32> = self.wardens().iter().map(|warden| warden.pid).collect();
+        let parts = storm.of(&processes::all(), &wardens);
+        for (&stream, exec) in &mut self.running {
+            if exec.records.is_some() && parts.contains(&exec.warden.pid) {
+                exec.meet(stream, Bound::Processes, &storm.detail, connection);
+                exec.end_storm();
+                processes::kill_all(exec.warden.pid, world);
+            }
+        }
+        processes::go_on(&stopped);
     }
 }
 

@@ -13,14 +13,15 @@
 //! A build that fills a large machine starts fewer for each processor, and a crowd that stays starts none.
 //!
 //! To look at each of them takes longer than a storm takes to rise. The last pid is one number, and how many
-//! there are is a list of names.
+//! there are is a list of names. Only when everybody stands still, each is looked at: of several commands those are
+//! ended that have their share of what is new, and the others are not touched.
 
 use std::time::{Duration, Instant};
 
 use ringfence_jail::processors;
 
 use super::last_pid::LastPid;
-use crate::processes;
+use crate::processes::{self, Process};
 
 /// BOUND: what is counted together.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -32,6 +33,41 @@ const RISES: u64 = 4;
 /// BOUND: between two such counts, and how many there are.
 const COUNT_EVERY: Duration = Duration::from_millis(2);
 const COUNTS: u32 = 32;
+
+/// A storm that was met.
+pub(super) struct Met {
+    /// What is to be said of it.
+    pub detail: String,
+    /// Whoever has a higher pid is new.
+    first: i32,
+}
+
+impl Met {
+    fn is_new(&self, pid: i32) -> bool {
+        pid > self.first
+    }
+
+    /// Those of these wardens below whom it is: each with at least its equal share of what is new. Strays, which are
+    /// below none of them, have a share as well.
+    pub fn of(&self, all: &[Process], wardens: &[i32]) -> Vec<i32> {
+        let is_new = |&pid: &i32| self.is_new(pid);
+        let new = |&warden: &i32| {
+            let below = processes::below(all, warden);
+            (warden, below.iter().filter(|&pid| is_new(pid)).count())
+        };
+        let all_new = all.iter().filter(|process| is_new(&process.pid)).count();
+        have_their_share(&wardens.iter().map(new).collect::<Vec<_>>(), all_new)
+    }
+}
+
+fn have_their_share(new: &[(i32, usize)], all_new: usize) -> Vec<i32> {
+    let shares = new.len() + 1;
+    let of_each = new.iter();
+    of_each
+        .filter(|&(_, count)| *count > 0 && count * shares >= all_new)
+        .map(|&(warden, _)| warden)
+        .collect()
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Storm {
@@ -50,8 +86,8 @@ struct Window {
 }
 
 impl Storm {
-    /// What is to be said of a storm, if there is one.
-    pub fn look(&mut self, allowed: u64) -> Option<String> {
+    /// A storm, if there is one.
+    pub fn look(&mut self, allowed: u64) -> Option<Met> {
         let processors = *self.processors.get_or_insert_with(|| processors() as u64);
         let many = allowed.max(STARTED * processors);
         for _ in 0..COUNTS {
@@ -59,9 +95,11 @@ impl Storm {
             if started >= many {
                 let there = processes::pids().count() as u64;
                 if there >= most(allowed) {
-                    return Some(format!(
+                    let detail = format!(
                         "{there} processes, {allowed} allowed, and {started} started within a second"
-                    ));
+                    );
+                    let first = self.window?.first;
+                    return Some(Met { detail, first });
                 }
             }
             if more < RISES * processors {
@@ -125,8 +163,18 @@ mod tests {
     fn whoever_starts_little_is_no_storm() {
         let mut storm = Storm::default();
         // There are many more processes than that on any machine.
-        assert_eq!(storm.look(1), None);
-        assert_eq!(storm.look(1), None);
+        assert!(storm.look(1).is_none());
+        assert!(storm.look(1).is_none());
+    }
+
+    #[test]
+    fn whoever_has_its_share_is_a_part_of_it() {
+        assert_eq!(have_their_share(&[(7, 400)], 401), [7]);
+        assert_eq!(have_their_share(&[(7, 3), (8, 300), (9, 0)], 303), [8]);
+        assert_eq!(have_their_share(&[(7, 200), (8, 200)], 410), [7, 8]);
+        // Strays.
+        assert_eq!(have_their_share(&[(7, 3), (8, 0)], 400), [0; 0]);
+        assert_eq!(have_their_share(&[(7, 0)], 0), [0; 0]);
     }
 
     #[test]

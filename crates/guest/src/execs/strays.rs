@@ -77,13 +77,8 @@ impl Hunt {
         }
         // HOSTILE: one that forks and ends all the time is never there when its signal comes.
         // Everybody stands still for a moment; the kernel lets no fork past that.
-        processes::signal_all(Signal::STOP);
+        let stopped = processes::stop_all(&before);
         kill(&processes::all(), wardens);
-        let stopped: Vec<i32> = before
-            .iter()
-            .filter(|process| process.stopped)
-            .map(|process| process.pid)
-            .collect();
         processes::go_on(&stopped);
     }
 }
