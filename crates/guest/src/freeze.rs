@@ -93,6 +93,7 @@ impl Freezer {
         processes::signal_all(Signal::STOP);
         loop {
             observer.advance(connection);
+            observer.let_all_begin();
             let threads = threads();
             if moving(&threads, began.elapsed()) > 0 || observer.is_amid_exec() {
                 processes::signal_all(Signal::STOP);

@@ -152,7 +152,9 @@ impl Guest {
         let timeout = if work && room {
             Some(Duration::ZERO)
         } else {
-            self.execs.next_wake(Instant::now())
+            let now = Instant::now();
+            let held = observer.and_then(|observer| observer.next_wake(now));
+            self.execs.next_wake(now).into_iter().chain(held).min()
         };
         let timeout = timeout.map(|wait| Timespec {
             tv_sec: wait.as_secs() as i64,

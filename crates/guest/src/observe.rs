@@ -3,16 +3,18 @@
 //! ```text
 //! warden's filter ──▶ listener ──▶ exec:  refused at once where nothing is there
 //!                                         else seized, let go on, and met at its exec or its failure
-//!                              └─▶ write: who, what, where; let go on
+//!                              ├─▶ write: who, what, where; let go on
+//!                              └─▶ begin: let go on; in a crowd, in its turn
 //! process table ──▶ end of each process that executed something
 //! ```
 //!
 //! INVARIANT: one loop, and nothing in it waits for a process: each call is answered in the turn in
-//! which it is seen. What takes long (reading a program to name it by its hash) is done in slices
+//! which it is seen, but for new processes of a crowd. What takes long (reading a program to name it by its hash) is done in slices
 //! between turns. Where the host does not keep up, calls are left waiting.
 
 mod argv;
 mod attempts;
+mod begins;
 mod calls;
 mod paths;
 mod programs;
@@ -34,6 +36,7 @@ use rustix::io::Errno;
 use crate::connection::Connection;
 use argv::Argv;
 use attempts::{Attempt, Attempts};
+use begins::{Begins, is_crowd};
 use calls::ExecCall;
 use programs::Programs;
 use table::Table;
@@ -53,6 +56,7 @@ pub struct Observer {
     /// Threads that are executing something.
     pending: BTreeMap<i32, Pending>,
     waiting: Vec<Waiting>,
+    begins: Begins,
     attempts: Attempts,
     programs: Programs,
     writes: Writes,
@@ -114,6 +118,7 @@ impl Observer {
             listeners: Vec::new(),
             pending: BTreeMap::new(),
             waiting: Vec::new(),
+            begins: Begins::new(),
             attempts: Attempts::default(),
             programs: Programs::default(),
             writes: Writes::below(workspace),
@@ -147,6 +152,18 @@ impl Observer {
         self.programs.has_work() || !self.waiting.is_empty()
     }
 
+    /// How long nothing happens by itself.
+    pub fn next_wake(&self, now: Instant) -> Option<Duration> {
+        self.begins.next_wake(now)
+    }
+
+    /// Holds none back that began until now.
+    pub fn let_all_begin(&mut self) {
+        for (stream, shown) in self.begins.all() {
+            let_begin(&self.listeners, stream, &shown);
+        }
+    }
+
     /// Whether a thread is between its call and our look at what became of it.
     pub fn is_amid_exec(&self) -> bool {
         !self.pending.is_empty()
@@ -157,6 +174,7 @@ impl Observer {
         self.take_stops(connection);
         // Who waited for a process to end acts only then: its end is told first.
         self.take_endings(connection);
+        self.take_begins();
         self.take_calls(connection);
         self.take_stops(connection);
         self.take_waiting(connection);
@@ -225,6 +243,13 @@ impl Observer {
             }
             return;
         }
+        if shown.asked == Asked::Begin {
+            match self.begins.may_go_on(Instant::now(), is_crowd) {
+                true => listener.let_go_on(shown),
+                false => self.begins.hold(stream, *shown),
+            }
+            return;
+        }
         let seen = self.writes.look(shown.thread, shown.asked, &self.table);
         if !listener.still_waits(shown) {
             return;
@@ -249,6 +274,17 @@ impl Observer {
             // HOSTILE: what we cannot read, the kernel cannot, unless it is made readable
             // meanwhile.
             Err(errno) => listener.refuse(shown, errno),
+        }
+    }
+
+    /// Lets those begin that were held back and need not be any longer.
+    fn take_begins(&mut self) {
+        let listeners = &self.listeners;
+        let still_waits = |stream: u32, shown: &Shown| {
+            of(listeners, stream).is_some_and(|listener| listener.still_waits(shown))
+        };
+        for (stream, shown) in self.begins.next(Instant::now(), is_crowd, still_waits) {
+            let_begin(listeners, stream, &shown);
         }
     }
 
@@ -480,6 +516,18 @@ impl Observer {
         for failed in self.attempts.all() {
             tell_failed(connection, failed);
         }
+    }
+}
+
+fn of(listeners: &[Watched], stream: u32) -> Option<&Listener> {
+    let watched = listeners.iter().find(|watched| watched.stream == stream);
+    watched.map(|watched| &watched.listener)
+}
+
+fn let_begin(listeners: &[Watched], stream: u32, shown: &Shown) {
+    // Where there is no listener any more, nobody waits.
+    if let Some(listener) = of(listeners, stream) {
+        listener.let_go_on(shown);
     }
 }
 

@@ -221,6 +221,27 @@ fn what_is_well_behaved_stands_still_and_goes_on() {
     wait_until_left(&mut bench, 1);
 }
 
+#[test]
+fn a_crowd_that_begins_stands_still_and_goes_on() {
+    let mut bench = Bench::start();
+    let crowd = "for i in $(seq 300); do (echo $i >> began; exec sleep 1000) & done; wait";
+    let stream = bench.send(&Request::Exec(sh(crowd)));
+    // Most of them are there, and some have not begun.
+    let began = Instant::now();
+    while processes(&mut bench) < 250 {
+        assert!(began.elapsed() < SOON, "there is no crowd");
+    }
+    assert_eq!(bench.call(&Request::Freeze).unwrap(), Reply::Done);
+    assert_eq!(thaw(&mut bench), 0);
+    let count = |bytes: Vec<u8>| bytes.iter().filter(|&&byte| byte == b'\n').count();
+    while count(content(&mut bench, "began")) < 300 {
+        assert!(began.elapsed() < SOON, "some never begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    end(&mut bench, stream);
+    wait_until_left(&mut bench, 1);
+}
+
 /// Wakes itself by timers of the kernel, and counts. A signal that waits to be taken is dropped with the stop, and
 /// its timer does not come again: so there are slow ones as well.
 const WAKER: &str = "import ctypes, signal\n\

@@ -103,7 +103,9 @@ impl Writes {
             Asked::Remove(at) => (at, Wrote::Removed),
             Asked::Symlink(at) => (at, Wrote::Symlinked),
             Asked::Node(at) => (at, Wrote::MadeNode),
-            Asked::Exec { .. } | Asked::RemoveDirectory | Asked::Unknown => return Ok(Vec::new()),
+            Asked::Exec { .. } | Asked::Begin | Asked::RemoveDirectory | Asked::Unknown => {
+                return Ok(Vec::new());
+            }
         };
         Ok(self.tell_led(thread, led(at)?, wrote, table))
     }

@@ -29,6 +29,8 @@ pub enum Asked {
     Node(At),
     /// A mode, or an attribute, which may hold one.
     Mode(At),
+    /// Nothing: a process or a thread begins.
+    Begin,
     /// The filter shows nothing else.
     Unknown,
 }
@@ -112,6 +114,7 @@ impl Asked {
             _ => {}
         }
         match number {
+            libc::SYS_set_robust_list => Self::Begin,
             libc::SYS_execve => Self::Exec {
                 at: plain(a[0]),
                 argv: a[1],
