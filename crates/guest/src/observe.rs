@@ -9,7 +9,7 @@
 //! ```
 //!
 //! INVARIANT: one loop, and nothing in it waits for a process: each call is answered in the turn in
-//! which it is seen, but for new processes of a crowd. What takes long (reading a program to name it by its hash) is done in slices
+//! which it is seen, but for execs that wait for another one of their process, and new processes of a crowd. What takes long (reading a program to name it by its hash) is done in slices
 //! between turns. Where the host does not keep up, calls are left waiting.
 
 mod argv;
@@ -244,7 +244,7 @@ impl Observer {
             return;
         }
         if shown.asked == Asked::Begin {
-            match self.begins.may_go_on(Instant::now(), is_crowd) {
+            match self.begins.may_pass(Instant::now(), is_crowd) {
                 true => listener.let_go_on(shown),
                 false => self.begins.hold(stream, *shown),
             }

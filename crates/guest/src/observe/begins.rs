@@ -4,9 +4,11 @@
 //! else on the machine runs. So those of a crowd begin no faster than this, and wait otherwise:
 //!
 //! ```text
-//! first call of its C library ──▶ few in this turn, or no crowd ──▶ goes on at once
-//!                            └──▶ else waits for another turn, in which each command has some
+//! early call of its C library ──▶ few in this turn, or no crowd ──▶ goes on at once
+//!                            └──▶ else waits for another turn; commands are served round-robin
 //! ```
+//!
+//! Threads make that call as well, and wait like processes.
 //!
 //! It is no bound: who makes processes without a C library is not held back. It keeps the processors of everybody
 //! else free from what runs away by mistake, and until a storm is known for one (`execs/storm.rs`).
@@ -21,7 +23,7 @@ use crate::processes;
 
 /// BOUND: what is counted together.
 const TURN: Duration = Duration::from_millis(50);
-/// BOUND: as many in a turn for each processor are few: 320 in a second. A program that is executed begins twice.
+/// BOUND: as many in a turn for each processor are few: 320 in a second. A program that a shell forks and executes begins twice.
 const FEW: usize = 16;
 /// BOUND: so many processes are a crowd.
 const CROWD: usize = 64;
@@ -34,6 +36,8 @@ pub(super) struct Begins {
     turn: Turn,
     /// By the stream of their command; none is empty.
     held: BTreeMap<u32, VecDeque<Shown>>,
+    /// The stream of the command that was served last: they are served round-robin.
+    last: u32,
 }
 
 #[derive(Debug)]
@@ -59,11 +63,17 @@ impl Begins {
             few: FEW * processors(),
             turn: Turn::at(Instant::now()),
             held: BTreeMap::new(),
+            last: 0,
         }
     }
 
+    /// Whether a new process may continue now. It never overtakes those that already wait.
+    pub fn may_pass(&mut self, now: Instant, is_crowd: impl Fn() -> bool) -> bool {
+        self.held.is_empty() && self.may_go_on(now, is_crowd)
+    }
+
     /// Whether one more may go on now.
-    pub fn may_go_on(&mut self, now: Instant, is_crowd: impl Fn() -> bool) -> bool {
+    fn may_go_on(&mut self, now: Instant, is_crowd: impl Fn() -> bool) -> bool {
         if now >= self.turn_ends() {
             self.turn = Turn::at(now);
         }
@@ -101,20 +111,17 @@ impl Begins {
             held.retain(|shown| still_waits(stream, shown));
             !held.is_empty()
         });
-        // One of each command in its turn.
-        while !self.held.is_empty() {
-            let streams: Vec<u32> = self.held.keys().copied().collect();
-            for stream in streams {
-                if !self.may_go_on(now, is_crowd) {
-                    return next;
-                }
-                next.extend(self.pop(stream));
-            }
+        while !self.held.is_empty() && self.may_go_on(now, is_crowd) {
+            next.extend(self.pop());
         }
         next
     }
 
-    fn pop(&mut self, stream: u32) -> Option<(u32, Shown)> {
+    /// The process that has waited longest, of the next command round-robin.
+    fn pop(&mut self) -> Option<(u32, Shown)> {
+        let after = self.held.range(self.last.saturating_add(1)..).next();
+        let (&stream, _) = after.or_else(|| self.held.first_key_value())?;
+        self.last = stream;
         let held = self.held.get_mut(&stream)?;
         let shown = held.pop_front();
         if held.is_empty() {
@@ -192,8 +199,15 @@ mod tests {
         assert_eq!(next(TURN / 2), [0; 0]);
         assert_eq!(next(TURN), [0, 10, 1]);
         assert_eq!(next(TURN), [0; 0]);
-        assert_eq!(next(TURN * 2), [2, 3, 4]);
+        // A new process does not overtake those that wait, even when a turn is over.
+        assert!(!begins.may_pass(now + TURN * 2, || false));
+        begins.hold(2, shown(11));
+        let mut next = |after: Duration| threads(&begins.next(now + after, || true, |_, _| true));
+        // Stream 1 was served last, so stream 2 is next.
+        assert_eq!(next(TURN * 2), [11, 2, 3]);
+        assert_eq!(next(TURN * 3), [4]);
         assert_eq!(begins.next_wake(now), None);
+        assert!(begins.may_pass(now + TURN * 4, || true));
     }
 
     #[test]

@@ -36,7 +36,7 @@ enum When {
 #[rustfmt::skip]
 const CALLS: &[(libc::c_long, When)] = &[
     (libc::SYS_execve, When::Always), (libc::SYS_execveat, When::Always),
-    // The first call that the C library makes in a process that was forked, in a thread, and in a program. No
+    // An early call of glibc in a process that was forked (there the first), in a thread, and in a program. No
     // call that forks can be shown: a signal interrupts who waits for its answer, and nobody expects that of a fork.
     (libc::SYS_set_robust_list, When::Always),
     (libc::SYS_openat, When::Bits(2, WRITING)),
