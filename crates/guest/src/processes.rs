@@ -61,7 +61,10 @@ pub fn pids() -> impl Iterator<Item = i32> {
 
 /// One process, if it is there.
 pub fn read(pid: i32) -> Option<Process> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     // HOSTILE: the name in parentheses may hold anything, also parentheses and spaces.
     let end = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(stat.get(end + 2..)?).ok()?.trim_end();
@@ -73,7 +76,8 @@ pub fn read(pid: i32) -> Option<Process> {
     };
     let threads = number(20)?;
     let mut resident_pages = number(24)?;
-    let mut zombie = fields.first() == Some(&"Z");
+    // Dead, where its parent is just taking note of its end.
+    let mut zombie = matches!(fields.first(), Some(&("Z" | "X")));
     // A process whose first thread has ended looks dead, and lives on in its others.
     if zombie && threads > 1 {
         zombie = false;
@@ -552,4 +556,20 @@ fn crowd(all: &[Process], hello: &Hello, gone: u64) -> Option<(Bound, String)> {
             ),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_are_being_reaped_are_dead() {
+        for (state, dead) in [("R", false), ("S", false), ("Z", true), ("X", true)] {
+            let zeros = "0 ".repeat(48);
+            let stat = format!("7 (a) b) {state} 1 7 7 {zeros}0");
+            let process = parse(7, stat.as_bytes()).unwrap();
+            assert_eq!(process.zombie, dead, "{state}");
+        }
+        assert!(parse(7, b"7 (cut").is_none());
+    }
 }
