@@ -61,9 +61,10 @@ fn open() -> Result<(Home, Store), Error> {
 fn settle_applying(home: &Home) {
     // What cannot be settled now is settled later.
     for settled in ringfence_engine::apply::recover(home).unwrap_or_default() {
-        let done = match settled.finished {
-            true => "it is finished",
-            false => "it was undone",
+        let done = if settled.finished {
+            "it is finished"
+        } else {
+            "it was undone"
         };
         let top = settled.top.display().to_string();
         anstream::eprintln!(

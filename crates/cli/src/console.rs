@@ -160,10 +160,7 @@ impl Console for Live<'_> {
             self.spinning = true;
         } else if let Some(rest) = step.strip_prefix("setup") {
             // A setup takes minutes: that it runs, and whom it waits for, is said in any case.
-            let said = match rest.contains(WAITS) {
-                true => step,
-                false => "setup",
-            };
+            let said = if rest.contains(WAITS) { step } else { "setup" };
             if self.said != said && (self.said.is_empty() || said != "setup") {
                 let _ = writeln!(std::io::stderr(), "{said} …");
                 self.said = said.to_owned();

@@ -56,9 +56,10 @@ pub(crate) fn read_result(path: &Path) -> Result<Option<RunResult>, Error> {
 /// going on, was lost, or never began.
 pub fn journal_path(home: &Home, run: RunId) -> PathBuf {
     let whole = home.bundle(run);
-    match whole.exists() {
-        true => whole.join(JOURNAL),
-        false => home.partial_bundle(run).join(JOURNAL),
+    if whole.exists() {
+        whole.join(JOURNAL)
+    } else {
+        home.partial_bundle(run).join(JOURNAL)
     }
 }
 

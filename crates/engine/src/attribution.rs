@@ -117,9 +117,12 @@ impl<'a> Join<'a> {
             .filter(|change| change.new.is_some())
             .map(|change| &change.path)
             .collect();
-        let after = |path: &ByteText| match lands.contains(path) {
-            true => After::Something,
-            false => After::Nothing,
+        let after = |path: &ByteText| {
+            if lands.contains(path) {
+                After::Something
+            } else {
+                After::Nothing
+            }
         };
         let mut directory = Directory::default();
         let mut left = ALL_ENTRIES;
@@ -248,9 +251,10 @@ impl Texts for Join<'_> {
         let is_link = |new: &Side| new.mode == FileMode::Symlink;
         // What is taken away or made at once, its last writer took away or made.
         let at_once = change.new.as_ref().is_none_or(is_link);
-        let steps = match at_once {
-            true => Some(Vec::new()),
-            false => self.steps(change),
+        let steps = if at_once {
+            Some(Vec::new())
+        } else {
+            self.steps(change)
         };
         let one = match &steps {
             // Or nothing is known of the file itself, only of a directory above it.

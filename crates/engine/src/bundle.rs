@@ -280,9 +280,10 @@ pub(crate) fn pretty(value: &impl serde::Serialize) -> Vec<u8> {
 
 fn within_bound(file: &'static str, bytes: u64) -> Result<(), Error> {
     let most = most_bytes(file);
-    match bytes > most {
-        true => Err(Error::FileOfBundleTooLarge { file, bytes, most }),
-        false => Ok(()),
+    if bytes > most {
+        Err(Error::FileOfBundleTooLarge { file, bytes, most })
+    } else {
+        Ok(())
     }
 }
 

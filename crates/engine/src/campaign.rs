@@ -167,9 +167,10 @@ pub fn plan(home: &Home, request: &PlanRequest, inputs: &Inputs<'_>) -> Result<P
         By::Dependencies => imports.graph(selected.keys()),
         _ => Graph::default(),
     };
-    let whole = match groups.is_some() {
-        true => split::groups::MAX_OUTPUT,
-        false => PER_TASK,
+    let whole = if groups.is_some() {
+        split::groups::MAX_OUTPUT
+    } else {
+        PER_TASK
     };
     let rules = Rules {
         way: match (&plan.split.by, &groups) {
@@ -399,8 +400,9 @@ fn described(plan: &Plan) -> String {
     );
     let own = plan.split.first.iter().chain(&plan.split.last);
     words.extend(own.map(|line| format!("`{}`", line.text)));
-    match words.is_empty() {
-        true => "the split".to_owned(),
-        false => words.join(", "),
+    if words.is_empty() {
+        "the split".to_owned()
+    } else {
+        words.join(", ")
     }
 }

@@ -246,9 +246,10 @@ pub fn trust(home: &Home, name: &str, key: &PublicKey) -> Result<(), KeyError> {
         Err(DurableError::Publish { source, .. })
             if source.kind() == io::ErrorKind::AlreadyExists =>
         {
-            match read_public(&path)? == *key {
-                true => Ok(()),
-                false => Err(KeyError::NameTaken(name.to_owned())),
+            if read_public(&path)? == *key {
+                Ok(())
+            } else {
+                Err(KeyError::NameTaken(name.to_owned()))
             }
         }
         Err(source) => Err(KeyError::Make { path, source }),
@@ -288,9 +289,10 @@ fn trusted_path(home: &Home, name: &str) -> Result<PathBuf, KeyError> {
     let good = name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.bytes().all(plain)
         && name.len() <= NAME_BYTES;
-    match good {
-        true => Ok(trusted_directory(home).join(format!("{name}{SUFFIX}"))),
-        false => Err(KeyError::BadName(name.chars().take(NAME_BYTES).collect())),
+    if good {
+        Ok(trusted_directory(home).join(format!("{name}{SUFFIX}")))
+    } else {
+        Err(KeyError::BadName(name.chars().take(NAME_BYTES).collect()))
     }
 }
 

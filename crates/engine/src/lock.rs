@@ -92,9 +92,10 @@ impl RunLock {
     /// not come to lock it yet.
     pub fn claim(home: &Home, run: RunId) -> Result<Option<Self>, LockError> {
         // Without a lock but with something in it: whoever removed it before was killed.
-        let flags = match Self::is_begun(home, run) {
-            true => OFlags::CREATE,
-            false => OFlags::empty(),
+        let flags = if Self::is_begun(home, run) {
+            OFlags::CREATE
+        } else {
+            OFlags::empty()
         };
         match Self::lock(home, run, flags) {
             Ok(lock) => Ok(Some(lock)),

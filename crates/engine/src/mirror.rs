@@ -373,11 +373,12 @@ fn parse_revision(rev: Option<&str>) -> Result<Revision, MirrorError> {
             .iter()
             .any(|part| rev.contains(part))
         && rev != "@";
-    match good {
-        true => Ok(Revision::Name(rev.to_owned())),
-        false => Err(MirrorError::Revision {
+    if good {
+        Ok(Revision::Name(rev.to_owned()))
+    } else {
+        Err(MirrorError::Revision {
             rev: rev.chars().take(100).collect(),
-        }),
+        })
     }
 }
 

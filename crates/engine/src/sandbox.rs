@@ -301,9 +301,10 @@ impl Reach {
         let held: Vec<String> = areas(Access::ReadOnly)
             .chain(mounts(Access::ReadOnly))
             .collect();
-        let parts: Vec<String> = match held.contains(&root) {
-            true => areas(Access::Write).collect(),
-            false => vec![root],
+        let parts: Vec<String> = if held.contains(&root) {
+            areas(Access::Write).collect()
+        } else {
+            vec![root]
         };
         let plain = ["/tmp", "/home/agent", "/dev/shm"].map(str::to_owned);
         let tried = parts.first().unwrap_or(&plain[0]).clone();

@@ -167,9 +167,10 @@ pub(crate) fn parse_address(text: &str) -> Result<Typed, SourceError> {
         return Err(SourceError::Scheme { scheme });
     }
     if scheme == "file" {
-        return match rest.starts_with('/') {
-            true => Ok(plain(format!("file://{rest}"))),
-            false => Err(SourceError::NoHost),
+        return if rest.starts_with('/') {
+            Ok(plain(format!("file://{rest}")))
+        } else {
+            Err(SourceError::NoHost)
         };
     }
     // Git has no use for it, and it may hold a token.

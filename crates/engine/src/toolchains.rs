@@ -219,9 +219,10 @@ impl Host<'_> {
             .map(|entry| entry.path())
             .collect();
         parts.sort();
-        match parts.len() <= MOST_PARTS {
-            true => parts.iter().filter_map(|part| self.shown(part)).collect(),
-            false => Vec::new(),
+        if parts.len() <= MOST_PARTS {
+            parts.iter().filter_map(|part| self.shown(part)).collect()
+        } else {
+            Vec::new()
         }
     }
 }

@@ -122,9 +122,12 @@ pub fn read(bundle: &Path) -> Result<Result<Contents, String>, Error> {
         path: bundle.to_owned(),
         source,
     })?;
-    Ok(read.and_then(|contents| match is_partial(bundle) {
-        true => Err("this is what a run left that was never packed".to_owned()),
-        false => Ok(contents),
+    Ok(read.and_then(|contents| {
+        if is_partial(bundle) {
+            Err("this is what a run left that was never packed".to_owned())
+        } else {
+            Ok(contents)
+        }
     }))
 }
 
@@ -300,9 +303,10 @@ impl Found {
         });
         let checked = read.map_err(|error| error.to_string()).and_then(|patch| {
             let lines = (patch.insertions, patch.deletions);
-            match lines == (result.insertions, result.deletions) {
-                true => Ok(patch),
-                false => Err("the result counts other lines".to_owned()),
+            if lines == (result.insertions, result.deletions) {
+                Ok(patch)
+            } else {
+                Err("the result counts other lines".to_owned())
             }
         });
         self.note("patch", checked, |patch| {
@@ -396,8 +400,9 @@ fn signed(text: &[u8]) -> Result<(Statement, PublicKey), String> {
     let key = PublicKey::from_pem(&signer.public_key)
         .filter(|key| key.id() == keyid && signer.keyid == keyid)
         .ok_or_else(|| "it does not name the key that signed".to_owned())?;
-    match key.verifies(&to_sign(PAYLOAD_TYPE, &payload), &signature) {
-        true => Ok((statement, key)),
-        false => Err(format!("it is not a signature of key {keyid}")),
+    if key.verifies(&to_sign(PAYLOAD_TYPE, &payload), &signature) {
+        Ok((statement, key))
+    } else {
+        Err(format!("it is not a signature of key {keyid}"))
     }
 }

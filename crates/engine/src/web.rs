@@ -406,9 +406,10 @@ impl Answer {
             .take(most.saturating_add(1))
             .read_to_end(&mut bytes)
             .map_err(|source| broke_off(&from, source))?;
-        match bytes.len() as u64 > most {
-            true => Err(WebError::TooLarge { from, most }),
-            false => Ok(bytes),
+        if bytes.len() as u64 > most {
+            Err(WebError::TooLarge { from, most })
+        } else {
+            Ok(bytes)
         }
     }
 
@@ -439,14 +440,15 @@ pub fn broke_off(from: &str, source: io::Error) -> WebError {
                 Some(ureq::Error::Timeout(_))
             )
         });
-    match timed_out {
-        true => WebError::TimedOut {
+    if timed_out {
+        WebError::TimedOut {
             from: from.to_owned(),
             what: timeout(Timeout::RecvBody).to_owned(),
-        },
-        false => WebError::BrokeOff {
+        }
+    } else {
+        WebError::BrokeOff {
             from: from.to_owned(),
             source,
-        },
+        }
     }
 }

@@ -351,9 +351,10 @@ impl Work {
     fn moved_in(&mut self, exec: u64, files: &[PathBuf], from: &str, to: &str) {
         for path in files {
             let rest = path.strip_prefix(from).unwrap();
-            let path = match rest.as_os_str().is_empty() {
-                true => PathBuf::from(to),
-                false => Path::new(to).join(rest),
+            let path = if rest.as_os_str().is_empty() {
+                PathBuf::from(to)
+            } else {
+                Path::new(to).join(rest)
             };
             self.truth.bring(&path, self.now, exec);
         }

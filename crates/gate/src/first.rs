@@ -62,9 +62,10 @@ pub(crate) async fn read(client: &mut Prefixed) -> Result<First, FirstError> {
                 return Ok(first);
             }
             if !matches!(more(client).await, Ok(1..)) {
-                return Err(match client.prefix.is_empty() {
-                    true => FirstError::Nothing,
-                    false => FirstError::Neither,
+                return Err(if client.prefix.is_empty() {
+                    FirstError::Nothing
+                } else {
+                    FirstError::Neither
                 });
             }
         }

@@ -55,11 +55,12 @@ async fn speak(socket: UnixDatagram, mut wants: mpsc::Receiver<Wanted>) {
     while let Some((want, to)) = wants.recv().await {
         let exchange = exchange(&socket, want);
         // The guest begins after its gate: the first answer takes as long as that does.
-        let got = match answered {
-            false => exchange.await,
-            true => tokio::time::timeout(ANSWER_TIME, exchange)
+        let got = if !answered {
+            exchange.await
+        } else {
+            tokio::time::timeout(ANSWER_TIME, exchange)
                 .await
-                .unwrap_or_else(|_| Err(Broken(io::ErrorKind::TimedOut.into()))),
+                .unwrap_or_else(|_| Err(Broken(io::ErrorKind::TimedOut.into())))
         };
         answered = true;
         match got {

@@ -439,19 +439,18 @@ fn read_fields(mut rest: &[u8]) -> Result<Fields, HeadError> {
 }
 
 fn read_framing(fields: &Fields, version: Version) -> Result<Framing, HeadError> {
-    let length = match fields.has("content-length") {
-        false => None,
-        true => {
-            let text = fields.once("content-length").ok_or(HeadError::Length)?;
-            let plain = !text.is_empty()
-                && text.len() <= MAX_LENGTH_DIGITS
-                && text.iter().all(u8::is_ascii_digit);
-            let number = std::str::from_utf8(text)
-                .ok()
-                .filter(|_| plain)
-                .and_then(|text| text.parse().ok());
-            Some(number.ok_or(HeadError::Length)?)
-        }
+    let length = if !fields.has("content-length") {
+        None
+    } else {
+        let text = fields.once("content-length").ok_or(HeadError::Length)?;
+        let plain = !text.is_empty()
+            && text.len() <= MAX_LENGTH_DIGITS
+            && text.iter().all(u8::is_ascii_digit);
+        let number = std::str::from_utf8(text)
+            .ok()
+            .filter(|_| plain)
+            .and_then(|text| text.parse().ok());
+        Some(number.ok_or(HeadError::Length)?)
     };
     if !fields.has("transfer-encoding") {
         return Ok(length.map_or(Framing::UntilClose, Framing::Length));

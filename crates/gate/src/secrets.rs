@@ -128,9 +128,10 @@ impl Secrets {
             return self.placeholders.clone();
         }
         let foreign = self.all.iter().map(|own| {
-            let sought = match own.is_for_host(host) {
-                true => "",
-                false => own.bound.placeholder.as_str(),
+            let sought = if own.is_for_host(host) {
+                ""
+            } else {
+                own.bound.placeholder.as_str()
             };
             (sought.as_bytes(), &b""[..])
         });

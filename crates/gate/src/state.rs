@@ -177,9 +177,10 @@ impl Flow {
 
     /// What is likely spoken where no rule says it: at ports of the web, the web.
     fn likely(&self) -> Protocol {
-        match WEB_PORTS.contains(&self.port) || self.via == Via::Name {
-            true => Protocol::Web,
-            false => Protocol::Tcp,
+        if WEB_PORTS.contains(&self.port) || self.via == Via::Name {
+            Protocol::Web
+        } else {
+            Protocol::Tcp
         }
     }
 

@@ -256,9 +256,10 @@ impl<'a> Direction<'a> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 Err(_) => return Err(End::Broken),
             };
-            Ok(match written == length {
-                true => Moved::All,
-                false => Moved::Part(buffer[written..length].to_vec()),
+            Ok(if written == length {
+                Moved::All
+            } else {
+                Moved::Part(buffer[written..length].to_vec())
             })
         })
     }

@@ -61,9 +61,10 @@ pub(crate) fn raise(setup: &Setup) -> io::Result<RulesetStatus> {
             .scope(Scope::from_all(abi))?
             .create()?;
         for path in readable {
-            let look = match path.is_dir() {
-                true => AccessFs::ReadFile | AccessFs::ReadDir,
-                false => AccessFs::ReadFile.into(),
+            let look = if path.is_dir() {
+                AccessFs::ReadFile | AccessFs::ReadDir
+            } else {
+                AccessFs::ReadFile.into()
             };
             // Most hosts have some of these only.
             if let Ok(path) = PathFd::new(&path) {

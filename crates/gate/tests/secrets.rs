@@ -397,9 +397,10 @@ fn a_web_socket_that_gives_a_secret_away_ends() {
             head.contains(REAL) && !head.to_lowercase().contains("extensions"),
             "{head}"
         );
-        let extension = match head.starts_with("GET /coded ") {
-            true => "Sec-WebSocket-Extensions: permessage-deflate\r\n",
-            false => "",
+        let extension = if head.starts_with("GET /coded ") {
+            "Sec-WebSocket-Extensions: permessage-deflate\r\n"
+        } else {
+            ""
         };
         let agreed = "HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n";
         stream

@@ -57,9 +57,10 @@ impl Connection {
     /// What is waited for.
     pub fn interests<'a>(&'a self, waits: &mut Vec<PollFd<'a>>) {
         let wants_to_send = self.sent < self.outgoing.len();
-        let sends = match wants_to_send {
-            true => PollFlags::OUT,
-            false => PollFlags::empty(),
+        let sends = if wants_to_send {
+            PollFlags::OUT
+        } else {
+            PollFlags::empty()
         };
         match &self.to {
             None => waits.push(PollFd::new(&self.from, PollFlags::IN | sends)),

@@ -37,9 +37,10 @@ pub fn clear(mut words: impl Iterator<Item = String>) -> Option<io::Result<()>> 
             if entry.metadata()?.dev() != own {
                 return Err(io::ErrorKind::CrossesDevices.into());
             }
-            match entry.file_type()?.is_dir() {
-                true => std::fs::remove_dir_all(entry.path())?,
-                false => std::fs::remove_file(entry.path())?,
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?
+            } else {
+                std::fs::remove_file(entry.path())?
             }
         }
         Ok(())

@@ -276,9 +276,10 @@ fn lock_down(hello: &Hello) -> io::Result<(Wall, Reach)> {
         _ => RootWrites::No,
     };
     let wall = lockdown::raise_wall(&hello.writable, root).map_err(io::Error::other)?;
-    let set_ids = match hello.writes_host {
-        true => SetIds::Refused,
-        false => SetIds::Allowed,
+    let set_ids = if hello.writes_host {
+        SetIds::Refused
+    } else {
+        SetIds::Allowed
     };
     lockdown::filter_calls(set_ids).map_err(io::Error::other)?;
     if hello.setup.is_some() {

@@ -244,9 +244,10 @@ impl Observer {
             return;
         }
         if shown.asked == Asked::Begin {
-            match self.begins.may_pass(Instant::now(), is_crowd) {
-                true => listener.let_go_on(shown),
-                false => self.begins.hold(stream, *shown),
+            if self.begins.may_pass(Instant::now(), is_crowd) {
+                listener.let_go_on(shown)
+            } else {
+                self.begins.hold(stream, *shown)
             }
             return;
         }

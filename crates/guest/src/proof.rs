@@ -177,9 +177,10 @@ fn is_shown(prove: &Prove, probe: &str) -> bool {
 
 /// Writes in a directory, or opens a file to be written.
 fn write(path: &str) -> std::io::Result<()> {
-    match Path::new(path).is_dir() {
-        true => make_file(path),
-        false => fs::File::options().append(true).open(path).map(drop),
+    if Path::new(path).is_dir() {
+        make_file(path)
+    } else {
+        fs::File::options().append(true).open(path).map(drop)
     }
 }
 

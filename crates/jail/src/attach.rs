@@ -119,9 +119,10 @@ impl Making<'_> {
         let mut lower = Vec::new();
         for (number, layer) in own.lower.iter().enumerate() {
             // The last is the user's folder; all others are layers of ours.
-            let owned = match number + 1 == own.lower.len() {
-                true => Owned::Yes,
-                false => Owned::No,
+            let owned = if number + 1 == own.lower.len() {
+                Owned::Yes
+            } else {
+                Owned::No
             };
             lower.push(self.clone_of(layer, SYSTEM_ATTRIBUTES, owned)?);
         }
@@ -151,9 +152,10 @@ impl Making<'_> {
             self.part(&tree, &folder, own.inside.clone(), Access::Write)?;
         }
         for area in &own.areas {
-            let inside = match area.path.as_os_str().is_empty() {
-                true => own.inside.clone(),
-                false => own.inside.join(&area.path),
+            let inside = if area.path.as_os_str().is_empty() {
+                own.inside.clone()
+            } else {
+                own.inside.join(&area.path)
             };
             self.part(&tree, &folder.join(&area.path), inside, area.access)?;
         }
@@ -172,9 +174,10 @@ impl Making<'_> {
         access: Access,
     ) -> Result<(), AttachError> {
         let failed = |errno: Errno| failed(&tree.join(path), errno);
-        let relative = match path.as_os_str().is_empty() {
-            true => c".".to_owned(),
-            false => name(path)?,
+        let relative = if path.as_os_str().is_empty() {
+            c".".to_owned()
+        } else {
+            name(path)?
         };
         let opened = beneath(&name(tree)?, &relative).map_err(failed)?;
         let is_directory = is_directory(&opened).map_err(failed)?;
@@ -243,11 +246,12 @@ impl Making<'_> {
         inside: &Path,
     ) -> Result<(), AttachError> {
         let above = self.place.join(above.as_str());
-        let made = match above.ends_with(Above::Alternates.as_str()) {
+        let made = if above.ends_with(Above::Alternates.as_str()) {
             // Where objects look for more objects is a host path; all of those are shown.
-            true => fs::create_dir_all(above.join("info"))
-                .and_then(|()| fs::write(above.join("info/alternates"), "")),
-            false => fs::create_dir_all(&above),
+            fs::create_dir_all(above.join("info"))
+                .and_then(|()| fs::write(above.join("info/alternates"), ""))
+        } else {
+            fs::create_dir_all(&above)
         };
         made.map_err(|source| AttachError {
             path: path.to_owned(),
@@ -299,9 +303,10 @@ impl Making<'_> {
         let result = result.and_then(|()| {
             make_directory(host)?;
             let text = |path: &PathBuf| escaped(path);
-            let (lower, top) = match writable {
-                true => joined.split_at(joined.len() - 1),
-                false => joined.split_at(joined.len()),
+            let (lower, top) = if writable {
+                joined.split_at(joined.len() - 1)
+            } else {
+                joined.split_at(joined.len())
             };
             let mut options = b"lowerdir=".to_vec();
             options.extend(lower.iter().map(text).collect::<Vec<_>>().join(&b':'));
@@ -312,9 +317,10 @@ impl Making<'_> {
                 options.extend(b",volatile");
             }
             let options = CString::new(options).map_err(|_| failed(host, Errno::INVAL))?;
-            let flags = match writable {
-                true => MountFlags::NOSUID | MountFlags::NODEV,
-                false => MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RDONLY,
+            let flags = if writable {
+                MountFlags::NOSUID | MountFlags::NODEV
+            } else {
+                MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RDONLY
             };
             rustix::mount::mount(c"overlay", host, c"overlay", flags, options.as_c_str())
                 .map_err(errno)
@@ -334,12 +340,13 @@ impl Making<'_> {
         access: Access,
     ) -> Result<(), AttachError> {
         let host = self.next();
-        match is_directory {
-            true => make_directory(&host)?,
-            false => fs::write(&host, "").map_err(|source| AttachError {
+        if is_directory {
+            make_directory(&host)?
+        } else {
+            fs::write(&host, "").map_err(|source| AttachError {
                 path: host.clone(),
                 source,
-            })?,
+            })?
         }
         sys::move_mount(tree.as_raw_fd(), &name(&host)?).map_err(|e| failed(&inside, e))?;
         self.shown.push(Attached {
@@ -368,9 +375,10 @@ pub fn detach(place: &Path) -> io::Result<()> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    match mounted_below(&place)?.is_empty() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::ResourceBusy.into()),
+    if mounted_below(&place)?.is_empty() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::ResourceBusy.into())
     }
 }
 

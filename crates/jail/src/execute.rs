@@ -316,13 +316,11 @@ fn make_place(parts: &[CString], is_directory: bool) -> rustix::io::Result<Owned
     let mut at = rustix::fs::openat(CWD, c".", looking | OFlags::DIRECTORY, Mode::empty())?;
     for (number, part) in parts.iter().enumerate() {
         let directory = is_directory || number + 1 < parts.len();
-        let made = match directory {
-            true => rustix::fs::mkdirat(&at, part.as_c_str(), Mode::from_raw_mode(0o755)),
-            false => {
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                rustix::fs::openat(&at, part.as_c_str(), flags, Mode::from_raw_mode(0o644))
-                    .map(drop)
-            }
+        let made = if directory {
+            rustix::fs::mkdirat(&at, part.as_c_str(), Mode::from_raw_mode(0o755))
+        } else {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            rustix::fs::openat(&at, part.as_c_str(), flags, Mode::from_raw_mode(0o644)).map(drop)
         };
         match made {
             Ok(()) => {
@@ -337,9 +335,10 @@ fn make_place(parts: &[CString], is_directory: bool) -> rustix::io::Result<Owned
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
-        let kind = match directory {
-            true => OFlags::DIRECTORY,
-            false => OFlags::empty(),
+        let kind = if directory {
+            OFlags::DIRECTORY
+        } else {
+            OFlags::empty()
         };
         at = rustix::fs::openat(&at, part.as_c_str(), looking | kind, Mode::empty())?;
     }

@@ -115,9 +115,10 @@ pub fn raise_wall(writable: &[String], root: RootWrites) -> Result<Wall, Lockdow
         .map_err(LockdownError::Landlock)?;
     for path in writable.iter().chain(&parts) {
         // Nothing is made below a file; the kernel takes no rule that says so.
-        let rights = match std::path::Path::new(path).is_dir() {
-            true => all,
-            false => all & AccessFs::from_file(abi),
+        let rights = if std::path::Path::new(path).is_dir() {
+            all
+        } else {
+            all & AccessFs::from_file(abi)
         };
         ruleset = ruleset
             .add_rule(PathBeneath::new(open(path)?, rights))

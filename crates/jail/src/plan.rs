@@ -316,11 +316,12 @@ pub fn plan(spec: &Spec, facts: &HostFacts) -> Result<Vec<Op>, PlanError> {
     }
     let mut list = List::default();
     list.push(Op::MakePrivate);
-    list.push(match spec.identity.has_many() {
-        true => Op::BecomeGuest {
+    list.push(if spec.identity.has_many() {
+        Op::BecomeGuest {
             id: spec.identity.guest_id(),
-        },
-        false => Op::StayGuest,
+        }
+    } else {
+        Op::StayGuest
     });
     open_sources(&mut list, spec, facts)?;
     list.push(Op::NewRoot {

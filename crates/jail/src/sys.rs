@@ -125,9 +125,10 @@ pub(crate) fn move_mount_onto(from: RawFd, to: BorrowedFd<'_>) -> rustix::io::Re
 fn move_mount_at(from: RawFd, directory: RawFd, to: &CStr) -> rustix::io::Result<()> {
     const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
     const MOVE_MOUNT_T_EMPTY_PATH: libc::c_uint = 0x40;
-    let flags = match to.is_empty() {
-        true => MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH,
-        false => MOVE_MOUNT_F_EMPTY_PATH,
+    let flags = if to.is_empty() {
+        MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
+    } else {
+        MOVE_MOUNT_F_EMPTY_PATH
     };
     // SAFETY: both strings are NUL-terminated and only read.
     check(unsafe {

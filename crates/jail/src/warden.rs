@@ -61,9 +61,10 @@ pub enum Leads {
 impl Leads {
     /// By what this process may do.
     pub fn of_this_process() -> Self {
-        match crate::lockdown::may_look_into_all() {
-            true => Self::InPlace,
-            false => Self::Apart,
+        if crate::lockdown::may_look_into_all() {
+            Self::InPlace
+        } else {
+            Self::Apart
         }
     }
 }

@@ -232,23 +232,26 @@ fn words<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<Vec<String>> 
 /// A name that is looked for, or an absolute path.
 fn program(text: &str) -> Result<(), String> {
     let path = Path::new(text);
-    let fine = match text.starts_with('/') {
-        true => !path.components().any(|part| part == Component::ParentDir),
-        false => !text.is_empty() && !text.contains(['/', '{']) && !text.starts_with('-'),
+    let fine = if text.starts_with('/') {
+        !path.components().any(|part| part == Component::ParentDir)
+    } else {
+        !text.is_empty() && !text.contains(['/', '{']) && !text.starts_with('-')
     };
-    match fine {
-        true => Ok(()),
-        false => Err(format!(
+    if fine {
+        Ok(())
+    } else {
+        Err(format!(
             "`{text}` is neither the name of a program nor its absolute path"
-        )),
+        ))
     }
 }
 
 fn variable(text: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    match !text.is_empty() && text.len() <= 256 && text.bytes().all(plain) {
-        true => Ok(()),
-        false => Err(format!("`{text}` is not the name of a variable")),
+    if !text.is_empty() && text.len() <= 256 && text.bytes().all(plain) {
+        Ok(())
+    } else {
+        Err(format!("`{text}` is not the name of a variable"))
     }
 }
 
@@ -333,8 +336,9 @@ fn below(text: &str) -> Result<PathBuf, &'static str> {
         && path.components().all(plain)
         // What components leave out: `a//b` and `a/./b`.
         && path.components().collect::<PathBuf>().as_os_str() == path.as_os_str();
-    match fine {
-        true => Ok(path),
-        false => Err("a path below the home is meant, without `..`"),
+    if fine {
+        Ok(path)
+    } else {
+        Err("a path below the home is meant, without `..`")
     }
 }

@@ -63,9 +63,10 @@ pub fn for_files(text: &str, files: &[ByteText]) -> Result<String, CommandError>
         if !words.is_empty() {
             words.push(' ');
         }
-        match path.chars().all(plain) {
-            true => words.push_str(&format!("{before}{path}")),
-            false => words.push_str(&format!("'{before}{}'", path.replace('\'', "'\\''"))),
+        if path.chars().all(plain) {
+            words.push_str(&format!("{before}{path}"))
+        } else {
+            words.push_str(&format!("'{before}{}'", path.replace('\'', "'\\''")))
         }
     }
     let filled = text.replace(FILES, &words);
@@ -80,9 +81,10 @@ pub fn command(text: &str) -> Result<(), CommandError> {
     if text.len() > MAX_COMMAND_BYTES {
         return Err(CommandError::TooLong);
     }
-    match text.contains(|c| crate::text::misleads(c) && c != '\t') {
-        true => Err(CommandError::Misleading),
-        false => Ok(()),
+    if text.contains(|c| crate::text::misleads(c) && c != '\t') {
+        Err(CommandError::Misleading)
+    } else {
+        Ok(())
     }
 }
 

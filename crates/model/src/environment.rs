@@ -106,9 +106,10 @@ impl Environment {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for line in &self.path {
             let directory = place_inside(&line.text, inside);
-            match directory.is_absolute_name && self.image().is_some() {
-                true => after.push(directory.text),
-                false => before.push(directory.text),
+            if directory.is_absolute_name && self.image().is_some() {
+                after.push(directory.text)
+            } else {
+                before.push(directory.text)
             }
         }
         before.push(standing.to_owned());

@@ -119,9 +119,10 @@ pub fn row(line: &[u8]) -> Result<Row, RowError> {
         return Err(RowError::NotAnObject);
     };
     let mut fields = Fields(map);
-    match fields.0.contains_key("instance_id") {
-        true => foreign(&mut fields),
-        false => own(fields),
+    if fields.0.contains_key("instance_id") {
+        foreign(&mut fields)
+    } else {
+        own(fields)
     }
 }
 
@@ -167,9 +168,10 @@ fn own(mut fields: Fields) -> Result<Row, RowError> {
     if let Some(key) = fields.0.keys().next() {
         return Err(RowError::Unknown(key.chars().take(80).collect()));
     }
-    match row.checks.is_empty() && row.tests.is_empty() {
-        true => Err(RowError::NoCheck),
-        false => Ok(row),
+    if row.checks.is_empty() && row.tests.is_empty() {
+        Err(RowError::NoCheck)
+    } else {
+        Ok(row)
     }
 }
 
@@ -215,9 +217,10 @@ fn steps(fields: &mut Fields) -> Result<Vec<Step>, RowError> {
             expected: "a text of at most a mebibyte without NUL",
         });
     }
-    match steps.is_empty() {
-        true => Err(shape()),
-        false => Ok(steps),
+    if steps.is_empty() {
+        Err(shape())
+    } else {
+        Ok(steps)
     }
 }
 
@@ -244,9 +247,10 @@ fn foreign(fields: &mut Fields) -> Result<Row, RowError> {
         policy: None,
         image: None,
     };
-    match row.tests.is_empty() {
-        true => Err(RowError::NoCheck),
-        false => Ok(row),
+    if row.tests.is_empty() {
+        Err(RowError::NoCheck)
+    } else {
+        Ok(row)
     }
 }
 
@@ -264,9 +268,10 @@ fn once(tests: Vec<String>) -> Result<Vec<String>, RowError> {
             expected: "a list of names that are one line and no option",
         });
     }
-    match tests.len() > MAX_TESTS {
-        true => Err(RowError::TooMany("tests")),
-        false => Ok(tests),
+    if tests.len() > MAX_TESTS {
+        Err(RowError::TooMany("tests"))
+    } else {
+        Ok(tests)
     }
 }
 
@@ -275,12 +280,13 @@ fn tags(tags: Option<Vec<String>>) -> Result<Vec<String>, RowError> {
     if tags.len() > 64 {
         return Err(RowError::TooMany("tags"));
     }
-    match tags.iter().all(|tag| is_word(tag)) {
-        true => Ok(tags),
-        false => Err(RowError::Shape {
+    if tags.iter().all(|tag| is_word(tag)) {
+        Ok(tags)
+    } else {
+        Err(RowError::Shape {
             key: "tags",
             expected: "a list of short words",
-        }),
+        })
     }
 }
 
@@ -329,9 +335,10 @@ impl Fields {
     fn needed_word(&mut self, key: &'static str) -> Result<String, RowError> {
         let text = self.needed(key)?;
         let expected = "a short text that can be seen";
-        match is_word(&text) {
-            true => Ok(text),
-            false => Err(RowError::Shape { key, expected }),
+        if is_word(&text) {
+            Ok(text)
+        } else {
+            Err(RowError::Shape { key, expected })
         }
     }
 
@@ -363,9 +370,12 @@ impl Fields {
             Some(value) => list(value, key)?,
         };
         let expected = "a line of shell, or a program and its arguments";
-        match words.first().is_some_and(|word| !word.is_empty()) {
-            true if words.iter().all(|word| !word.contains('\0')) => Ok(Some(words)),
-            _ => Err(RowError::Shape { key, expected }),
+        if words.first().is_some_and(|word| !word.is_empty())
+            && words.iter().all(|word| !word.contains('\0'))
+        {
+            Ok(Some(words))
+        } else {
+            Err(RowError::Shape { key, expected })
         }
     }
 
@@ -449,8 +459,9 @@ pub fn address(template: &str, repo: &str) -> Option<String> {
     if !(1..=2).contains(&parts.len()) || !parts.iter().all(|part| plain(part)) {
         return None;
     }
-    Some(match template.contains("{repo}") {
-        true => template.replace("{repo}", repo),
-        false => format!("{}/{repo}", template.trim_end_matches('/')),
+    Some(if template.contains("{repo}") {
+        template.replace("{repo}", repo)
+    } else {
+        format!("{}/{repo}", template.trim_end_matches('/'))
     })
 }

@@ -208,9 +208,10 @@ impl FromStr for Reference {
         }
         // Its other names.
         let host = usual_name(&host).to_owned();
-        let repository = match host == USUAL_HOST && !path.contains('/') {
-            true => format!("{USUAL_OWNER}/{path}"),
-            false => path.to_owned(),
+        let repository = if host == USUAL_HOST && !path.contains('/') {
+            format!("{USUAL_OWNER}/{path}")
+        } else {
+            path.to_owned()
         };
         if host.len() + 1 + repository.len() > NAME_BYTES {
             return Err(bad("it is too long"));
@@ -308,10 +309,7 @@ fn is_tag(text: &str) -> bool {
 /// HOSTILE: a text for a message, bounded and without what moves a cursor.
 fn short(text: &str) -> String {
     text.chars()
-        .map(|c| match crate::text::misleads(c) {
-            true => '?',
-            false => c,
-        })
+        .map(|c| if crate::text::misleads(c) { '?' } else { c })
         .take(120)
         .collect()
 }

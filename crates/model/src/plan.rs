@@ -497,19 +497,21 @@ pub fn campaign_name(text: &str) -> Result<(), String> {
         .bytes()
         .next()
         .is_some_and(|b| b.is_ascii_alphanumeric());
-    match first && text.len() <= MAX_NAME && text.bytes().all(plain) && !text.contains("..") {
-        true => Ok(()),
-        false => Err(format!(
+    if first && text.len() <= MAX_NAME && text.bytes().all(plain) && !text.contains("..") {
+        Ok(())
+    } else {
+        Err(format!(
             "a name has letters, digits, `-`, `_` and `.`, begins with a letter or digit, and has at most {MAX_NAME} characters"
-        )),
+        ))
     }
 }
 
 fn preset_name(text: &str) -> Result<(), &'static str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    match !text.is_empty() && text.len() <= MAX_NAME && text.bytes().all(plain) {
-        true => Ok(()),
-        false => Err("`agent` is the name of a preset; a program is command = [\"./agent.sh\"]"),
+    if !text.is_empty() && text.len() <= MAX_NAME && text.bytes().all(plain) {
+        Ok(())
+    } else {
+        Err("`agent` is the name of a preset; a program is command = [\"./agent.sh\"]")
     }
 }
 
@@ -524,17 +526,19 @@ fn guarantee(text: &str) -> Result<(), &'static str> {
 fn beside(text: &str) -> Result<(), &'static str> {
     use std::path::{Component, Path};
     let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-    match !text.is_empty() && Path::new(text).components().all(plain) {
-        true => Ok(()),
-        false => Err("a path below the plan's own directory is meant, without `..`"),
+    if !text.is_empty() && Path::new(text).components().all(plain) {
+        Ok(())
+    } else {
+        Err("a path below the plan's own directory is meant, without `..`")
     }
 }
 
 fn shell(text: &str) -> Result<(), String> {
-    match !text.trim().is_empty() && text.len() <= MAX_SHELL {
-        true => Ok(()),
-        false => Err(format!(
+    if !text.trim().is_empty() && text.len() <= MAX_SHELL {
+        Ok(())
+    } else {
+        Err(format!(
             "a line of shell of at most {MAX_SHELL} bytes is meant; put more into a script"
-        )),
+        ))
     }
 }

@@ -175,9 +175,10 @@ fn fill(parts: &mut Vec<Part>, blocks: Vec<Vec<Unit>>, per_task: usize) {
             if open.len() + unit.files.len() > per_task {
                 close(&mut open, None);
             }
-            let oversize = (unit.files.len() > per_task).then_some(match unit.is_cycle {
-                true => Oversize::Cycle,
-                false => Oversize::Tests,
+            let oversize = (unit.files.len() > per_task).then_some(if unit.is_cycle {
+                Oversize::Cycle
+            } else {
+                Oversize::Tests
             });
             open.extend(unit.files);
             if oversize.is_some() {

@@ -262,9 +262,10 @@ impl Task {
         }
         for (limit, text) in &self.limits {
             let known = limits().any(|known| known == *limit);
-            let read = match known {
-                true => quantity(*limit, text).map(|_| ()),
-                false => Err("it cannot be set".to_owned()),
+            let read = if known {
+                quantity(*limit, text).map(|_| ())
+            } else {
+                Err("it cannot be set".to_owned())
             };
             read.map_err(|why| TaskError::Limit { limit: *limit, why })?;
         }

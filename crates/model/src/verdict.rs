@@ -126,9 +126,10 @@ impl HoldKind {
 impl std::fmt::Display for Hold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let word = self.kind.as_str().replace('_', " ");
-        match self.detail.is_empty() {
-            true => f.write_str(&word),
-            false => write!(f, "{word}: {}", self.detail),
+        if self.detail.is_empty() {
+            f.write_str(&word)
+        } else {
+            write!(f, "{word}: {}", self.detail)
         }
     }
 }

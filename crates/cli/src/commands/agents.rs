@@ -34,9 +34,10 @@ impl Agents {
         let mut out = std::io::stdout().lock();
         if let Some(name) = &self.name {
             let seen = agents::look(&home, name).map_err(Error::Agent)?;
-            match self.json {
-                true => print_json(&mut out, &seen)?,
-                false => tell(&mut out, &seen)?,
+            if self.json {
+                print_json(&mut out, &seen)?
+            } else {
+                tell(&mut out, &seen)?
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -66,9 +67,10 @@ fn broken(out: &mut dyn Write, name: &str, error: &AgentError, json: bool) -> st
 /// One agent in a few lines.
 fn line(out: &mut dyn Write, seen: &Seen) -> std::io::Result<()> {
     let preset = &seen.known.preset;
-    let ready = match seen.is_ready() {
-        true => "ready",
-        false => "not ready",
+    let ready = if seen.is_ready() {
+        "ready"
+    } else {
+        "not ready"
     };
     let about = format!("{:<10} {:<9}  {}", preset.name, ready, preset.about);
     writeln!(out, "{}", clean(&about))?;

@@ -116,15 +116,17 @@ impl Apply {
                 self.request
                     .publish((&home, &store), (&run, &bundle), (&folder, &branch), make)?;
             let mut out = std::io::stdout().lock();
-            match self.json {
-                true => writeln!(out, "{}", clean_json(&serde_json::to_string(&published)?))?,
-                false => request::tell(&published, &mut out)?,
+            if self.json {
+                writeln!(out, "{}", clean_json(&serde_json::to_string(&published)?))?
+            } else {
+                request::tell(&published, &mut out)?
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let extent = match self.check_only {
-            true => Extent::Look,
-            false => Extent::Apply,
+        let extent = if self.check_only {
+            Extent::Look
+        } else {
+            Extent::Apply
         };
         // What does not fit is said before anybody is asked.
         let done = match (self.branch.is_some(), extent) {
@@ -156,9 +158,10 @@ impl Apply {
     }
 
     fn links(&self) -> OuterLinks {
-        match self.allow_links {
-            true => OuterLinks::Allowed,
-            false => OuterLinks::Refused,
+        if self.allow_links {
+            OuterLinks::Allowed
+        } else {
+            OuterLinks::Refused
         }
     }
 
@@ -181,9 +184,10 @@ impl Apply {
                 .iter()
                 .map(person)
                 .collect::<Result<_, _>>()?,
-            commits: match self.keep_commits {
-                true => AgentCommits::Kept,
-                false => AgentCommits::Left,
+            commits: if self.keep_commits {
+                AgentCommits::Kept
+            } else {
+                AgentCommits::Left
             },
         };
         let (into, allowed) = (self.into.as_deref(), || allowed(at));
@@ -235,10 +239,7 @@ impl Apply {
             why: self.why.clone(),
             seen_sha256: Some(bundle.sha256()),
             shown,
-            anyway: match self.anyway {
-                true => Anyway::Yes,
-                false => Anyway::No,
-            },
+            anyway: if self.anyway { Anyway::Yes } else { Anyway::No },
         };
         verdicts::record(home, store, run, deciding)?;
         let gate = Gate::of(home, store, run, bundle)?;

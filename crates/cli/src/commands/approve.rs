@@ -60,10 +60,7 @@ struct Who {
 
 impl Approve {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let anyway = match self.anyway {
-            true => Anyway::Yes,
-            false => Anyway::No,
-        };
+        let anyway = if self.anyway { Anyway::Yes } else { Anyway::No };
         decide(&self.run, Decision::Approved, self.why, anyway, self.who)
     }
 }

@@ -58,9 +58,10 @@ pub struct Backends {
 impl Backends {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (home, _) = open()?;
-        let names: Vec<&str> = match self.names.is_empty() {
-            true => NAMES.to_vec(),
-            false => self.names.iter().map(String::as_str).collect(),
+        let names: Vec<&str> = if self.names.is_empty() {
+            NAMES.to_vec()
+        } else {
+            self.names.iter().map(String::as_str).collect()
         };
         let mut rows = Vec::new();
         for name in names {
@@ -80,9 +81,10 @@ impl Backends {
             }
         }
         let all = rows.iter().all(|(_, seen)| seen.is_ok());
-        Ok(match all || self.names.is_empty() {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::from(4),
+        Ok(if all || self.names.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(4)
         })
     }
 }

@@ -45,9 +45,10 @@ impl Check {
         for note in std::mem::take(&mut request.notes) {
             anstream::eprintln!("note: {}", crate::text::clean(&note));
         }
-        let fresh = match self.again {
-            true => Fresh::Again,
-            false => Fresh::Kept,
+        let fresh = if self.again {
+            Fresh::Again
+        } else {
+            Fresh::Kept
         };
         let inputs = Inputs {
             stdin: None,
@@ -63,9 +64,10 @@ impl Check {
         } else {
             tell(&checks, " ");
         }
-        Ok(match checks.hold() {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::from(CHECKS_FAILED),
+        Ok(if checks.hold() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(CHECKS_FAILED)
         })
     }
 }

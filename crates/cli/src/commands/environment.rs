@@ -264,9 +264,10 @@ impl Verify {
         } else {
             tell(&mut out, &compared)?;
         }
-        Ok(match compared.equal {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
+        Ok(if compared.equal {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
         })
     }
 }

@@ -97,43 +97,44 @@ impl Eval {
     fn evaluating(&self) -> anyhow::Result<Evaluating> {
         let out = self.out.clone().unwrap_or_else(|| {
             let mut name = self.rows.clone().into_os_string();
-            name.push(match self.gold {
-                true => ".gold.results.jsonl",
-                false => ".results.jsonl",
+            name.push(if self.gold {
+                ".gold.results.jsonl"
+            } else {
+                ".results.jsonl"
             });
             PathBuf::from(name)
         });
         // A directory is meant from here; what has a scheme is an address.
-        let repos = self
-            .repos
-            .as_ref()
-            .map(|typed| match typed.contains("://") {
-                true => Ok(typed.clone()),
-                false => std::path::absolute(typed).map(|path| path.to_string_lossy().into_owned()),
-            });
+        let repos = self.repos.as_ref().map(|typed| {
+            if typed.contains("://") {
+                Ok(typed.clone())
+            } else {
+                std::path::absolute(typed).map(|path| path.to_string_lossy().into_owned())
+            }
+        });
         Ok(Evaluating {
             rows: std::path::absolute(&self.rows)?,
             out,
-            begin: match self.resume {
-                true => Begin::GoOn,
-                false => Begin::Anew,
+            begin: if self.resume {
+                Begin::GoOn
+            } else {
+                Begin::Anew
             },
             command: self.command.clone(),
             test_command: self.test_command.clone(),
             repos: repos.transpose()?,
-            who: match self.gold {
-                true => Who::Gold,
-                false => Who::Agent,
-            },
+            who: if self.gold { Who::Gold } else { Who::Agent },
             tag: self.tag.clone(),
             parallel: usize::from(self.parallel),
-            afterwards: match self.keep {
-                true => Afterwards::Kept,
-                false => Afterwards::Removed,
+            afterwards: if self.keep {
+                Afterwards::Kept
+            } else {
+                Afterwards::Removed
             },
-            images: match self.row_images {
-                true => RowImages::Taken,
-                false => RowImages::Refused,
+            images: if self.row_images {
+                RowImages::Taken
+            } else {
+                RowImages::Refused
             },
             typed: Typed {
                 env: self.variables.variables(),

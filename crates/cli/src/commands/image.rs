@@ -94,9 +94,10 @@ impl Image {
                 json,
             } => {
                 let options = PullOptions {
-                    plain_http: match plain_http {
-                        true => PlainHttp::Allowed,
-                        false => PlainHttp::LoopbackOnly,
+                    plain_http: if plain_http {
+                        PlainHttp::Allowed
+                    } else {
+                        PlainHttp::LoopbackOnly
                     },
                     ..PullOptions::default()
                 };
@@ -106,9 +107,10 @@ impl Image {
                 print(&mut out, &pulled.map_err(Error::Image)?, json)?;
             }
             Command::Import { file, name, json } => {
-                let file = match file.as_os_str() == "-" {
-                    true => PathBuf::from("/dev/stdin"),
-                    false => file,
+                let file = if file.as_os_str() == "-" {
+                    PathBuf::from("/dev/stdin")
+                } else {
+                    file
                 };
                 let mut shown = Shown::start();
                 let imported = images::import(&home, &store, &file, name.as_deref(), &mut shown);
@@ -119,9 +121,10 @@ impl Image {
             }
             Command::List { json } => {
                 for (image, bytes) in images::all(&store).map_err(Error::Image)? {
-                    match json {
-                        true => writeln!(out, "{}", clean_json(&row(&image, bytes).to_string()))?,
-                        false => write_row(&mut out, &image, bytes)?,
+                    if json {
+                        writeln!(out, "{}", clean_json(&row(&image, bytes).to_string()))?
+                    } else {
+                        write_row(&mut out, &image, bytes)?
                     }
                 }
             }
@@ -151,9 +154,10 @@ impl Image {
                         writeln!(out, "{}", clean_json(&row.to_string()))?;
                         continue;
                     }
-                    let state = match layer.differences.is_empty() {
-                        true => "as it was unpacked",
-                        false => "changed",
+                    let state = if layer.differences.is_empty() {
+                        "as it was unpacked"
+                    } else {
+                        "changed"
                     };
                     writeln!(out, "{}  {state}", layer.diff)?;
                     for one in &layer.differences {
@@ -185,16 +189,15 @@ fn text_of(removed: Removed) -> &'static str {
 
 /// One image that was just taken in.
 fn print(out: &mut impl std::io::Write, image: &Found, json: bool) -> anyhow::Result<()> {
-    match json {
-        true => {
-            let row = json!({
-                "reference": image.reference,
-                "digest": image.digest,
-                "layers": image.layers.len(),
-            });
-            writeln!(out, "{}", clean_json(&row.to_string()))?;
-        }
-        false => writeln!(out, "{}  {}", image.digest, clean(&image.reference))?,
+    if json {
+        let row = json!({
+            "reference": image.reference,
+            "digest": image.digest,
+            "layers": image.layers.len(),
+        });
+        writeln!(out, "{}", clean_json(&row.to_string()))?;
+    } else {
+        writeln!(out, "{}  {}", image.digest, clean(&image.reference))?
     }
     Ok(())
 }

@@ -58,9 +58,10 @@ impl Init {
             told::tell(&mut std::io::stderr().lock(), &proposal)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let widened = match self.user && !proposal.grants.is_empty() {
-            true => Some(widen(&home, &proposal.grants)?),
-            false => None,
+        let widened = if self.user && !proposal.grants.is_empty() {
+            Some(widen(&home, &proposal.grants)?)
+        } else {
+            None
         };
         let written = self.write(&proposal, &text)?;
         if self.json {
@@ -105,9 +106,10 @@ impl Init {
         if proposal.proposed.is_empty() {
             return Ok(None);
         }
-        let existing = match self.force {
-            true => Existing::Replace,
-            false => Existing::Refuse,
+        let existing = if self.force {
+            Existing::Replace
+        } else {
+            Existing::Refuse
         };
         match write(&proposal.folder, text, existing) {
             Ok(path) => Ok(Some(path)),

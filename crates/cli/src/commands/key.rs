@@ -62,9 +62,10 @@ impl Key {
         match self.command {
             Command::Show { json } => {
                 let key = keys::own(&home).map_err(Error::Key)?.public();
-                match json {
-                    true => writeln!(out, "{}", row("own", None, &key))?,
-                    false => writeln!(out, "{}", key.id())?,
+                if json {
+                    writeln!(out, "{}", row("own", None, &key))?
+                } else {
+                    writeln!(out, "{}", key.id())?
                 }
             }
             Command::Export => {
@@ -84,9 +85,10 @@ impl Key {
                     .iter()
                     .map(|other| ("trusted", Some(&other.name[..]), other.key));
                 for (kind, name, key) in own.into_iter().chain(others) {
-                    match json {
-                        true => writeln!(out, "{}", row(kind, name, &key))?,
-                        false => writeln!(out, "{}  {}", key.id(), name.unwrap_or("(own)"))?,
+                    if json {
+                        writeln!(out, "{}", row(kind, name, &key))?
+                    } else {
+                        writeln!(out, "{}  {}", key.id(), name.unwrap_or("(own)"))?
                     }
                 }
             }

@@ -54,9 +54,10 @@ impl List {
         let filter = RunFilter {
             decided,
             campaign: campaign.transpose()?.map(|own| own.id),
-            archived: match self.all {
-                true => Archived::Shown,
-                false => Archived::Hidden,
+            archived: if self.all {
+                Archived::Shown
+            } else {
+                Archived::Hidden
             },
             ..RunFilter::default()
         };

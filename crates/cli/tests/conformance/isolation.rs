@@ -184,12 +184,13 @@ pub fn area(scene: &Scene<'_>, area: &str) -> Result<Seen> {
     }
     let tried = cases.len() - lacking.len();
     let failed = tried - worked.len();
-    Ok(match worked.is_empty() {
-        true => Seen::As(format!("all {tried} fail")),
-        false => Seen::Partly(format!(
+    Ok(if worked.is_empty() {
+        Seen::As(format!("all {tried} fail"))
+    } else {
+        Seen::Partly(format!(
             "{failed} of {tried} fail; not {}",
             worked.join(", ")
-        )),
+        ))
     })
 }
 

@@ -31,11 +31,10 @@ pub fn leaves_nothing(scene: &Scene<'_>) -> Result<Seen> {
     let layers = fs::read_dir(scene.fixture.state.join("workspaces"))?.count();
     ensure!(layers == 0, "{layers} layers are left");
     let (engines, _) = scene.attached()?;
-    Ok(match engines.is_empty() {
-        true => Seen::Held,
-        false => Seen::As(
-            "yes, but marks of deleted files, which the engine removes by sixteens".to_owned(),
-        ),
+    Ok(if engines.is_empty() {
+        Seen::Held
+    } else {
+        Seen::As("yes, but marks of deleted files, which the engine removes by sixteens".to_owned())
     })
 }
 

@@ -168,10 +168,7 @@ pub fn differs(seen: &str, said: &str, in_image: bool) -> bool {
     match (attacks(seen), attacks(said)) {
         (Some((tried, work)), Some((known, known_to_work))) => {
             let others = work.iter().any(|name| !known_to_work.contains(name));
-            let fewest = match in_image {
-                true => known * 9 / 10,
-                false => known,
-            };
+            let fewest = if in_image { known * 9 / 10 } else { known };
             others || tried < fewest
         }
         _ if seen == said => false,

@@ -264,9 +264,10 @@ fn attacks(bench: &Bench<'_>, area: &str) -> Result<Seen> {
         .log
         .tell(&format!("{}: {area}: work: {worked:?}", bench.peer.name()));
     let failed = cases.len() - worked.len();
-    Ok(match worked.is_empty() {
-        true => Seen::As(format!("all {failed} fail")),
-        false => Seen::Partly(format!("{failed} of {} fail", cases.len())),
+    Ok(if worked.is_empty() {
+        Seen::As(format!("all {failed} fail"))
+    } else {
+        Seen::Partly(format!("{failed} of {} fail", cases.len()))
     })
 }
 

@@ -56,9 +56,10 @@ fn one(scene: &Scene<'_>, id: &str, round: u64, written: &mut u64) -> Result<()>
     scene.settled()?;
     let count = scene.exec(id, "cat count 2>/dev/null || echo 0")?;
     let count: u64 = count.parse().with_context(|| format!("`{count}`"))?;
-    let expected = match executed.status.success() {
-        true => count == next,
-        false => count == next || count == *written,
+    let expected = if executed.status.success() {
+        count == next
+    } else {
+        count == next || count == *written
     };
     ensure!(expected, "{count} after {written}: {}", executed.tail());
     *written = count;

@@ -206,9 +206,12 @@ impl Inside {
 fn a_checkpoint_is_whole_or_not_there() -> Result<()> {
     walk("checkpoint", |scene| {
         for inside in [Inside::Quiet, Inside::Busy] {
-            each("checkpoint", |point| match inside.has(point) {
-                true => checkpoint(scene, point, inside).context(format!("{inside:?}")),
-                false => Ok(()),
+            each("checkpoint", |point| {
+                if inside.has(point) {
+                    checkpoint(scene, point, inside).context(format!("{inside:?}"))
+                } else {
+                    Ok(())
+                }
             })?;
         }
         Ok(())
@@ -240,9 +243,12 @@ fn checkpoint(scene: &Scene<'_>, point: &str, inside: Inside) -> Result<()> {
 fn forks_are_all_there_or_none() -> Result<()> {
     walk("fork", |scene| {
         for inside in [Inside::Quiet, Inside::Busy] {
-            each("fork", |point| match inside.has(point) {
-                true => fork(scene, point, inside).context(format!("{inside:?}")),
-                false => Ok(()),
+            each("fork", |point| {
+                if inside.has(point) {
+                    fork(scene, point, inside).context(format!("{inside:?}"))
+                } else {
+                    Ok(())
+                }
             })?;
         }
         Ok(())

@@ -38,11 +38,12 @@ pub struct System {
 impl System {
     pub fn make(env: &Sandboxed) -> Option<Self> {
         static SAID: OnceLock<()> = OnceLock::new();
-        let made = match is_root() {
-            true => Self::link(env),
-            false => Err(anyhow::anyhow!(
+        let made = if is_root() {
+            Self::link(env)
+        } else {
+            Err(anyhow::anyhow!(
                 "hard links to the machine's files need root"
-            )),
+            ))
         };
         match made {
             Ok(system) => Some(system),

@@ -313,9 +313,10 @@ fn tokens_are_got_and_credentials_stay_where_they_belong() -> Result<()> {
             let good = asked.header("authorization") == "Basic bWU6YSB3b3Jk"
                 && asked.path.contains("scope=repository%3Ateam%2Fapp%3Apull")
                 && asked.path.contains("service=the%20service");
-            Some(match good {
-                true => Reply::new(200, r#"{"token":"T0K3N"}"#),
-                false => Reply::new(401, "{}"),
+            Some(if good {
+                Reply::new(200, r#"{"token":"T0K3N"}"#)
+            } else {
+                Reply::new(401, "{}")
             })
         });
         let (giver_port, store_port) = (giver.port, store.port);

@@ -95,9 +95,10 @@ impl Registry {
         let began = client.send(&Request::new(Method::POST, url))?;
         ensure!(began.status == 202, "{began:?}");
         let place = began.header("location").context("no place to put it")?;
-        let place = match place.starts_with('/') {
-            true => format!("{base}{place}"),
-            false => place.to_owned(),
+        let place = if place.starts_with('/') {
+            format!("{base}{place}")
+        } else {
+            place.to_owned()
         };
         let joint = if place.contains('?') { '&' } else { '?' };
         let request = Request::new(

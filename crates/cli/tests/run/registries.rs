@@ -40,9 +40,10 @@ fn once_and_then_offline(
     // The agent itself reaches nothing.
     ensure!(first["policy"]["network"].is_null(), "{}", first["policy"]);
     let call: Call<'_> = env.call(fixture);
-    let call = match is_root() {
-        true => call.before(&["unshare", "--net"]),
-        false => call,
+    let call = if is_root() {
+        call.before(&["unshare", "--net"])
+    } else {
+        call
     };
     let second = call.run(&options, shell)?;
     expect(&second, "status", "done")?;

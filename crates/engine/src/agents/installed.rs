@@ -59,9 +59,10 @@ pub enum NotInstalled {
 
 /// Looks for a program by its name, or takes the path of one.
 pub(super) fn find(around: &Surroundings, program: &str) -> Result<Installed, NotInstalled> {
-    let named = match program.starts_with('/') {
-        true => Some(PathBuf::from(program)).filter(|path| !around.is_in_the_folder(path)),
-        false => around.program(program),
+    let named = if program.starts_with('/') {
+        Some(PathBuf::from(program)).filter(|path| !around.is_in_the_folder(path))
+    } else {
+        around.program(program)
     };
     let named = named.ok_or(NotInstalled::Nowhere)?;
     let host = fs::canonicalize(&named).map_err(|_| NotInstalled::Nowhere)?;

@@ -61,9 +61,10 @@ pub fn load(home: &Home, name: &str) -> Result<Known, AgentError> {
             let preset = text.finish(name).map_err(AgentError::Document)?;
             return Ok(Known { preset, place });
         };
-        let below = match line.text == standing {
-            true => None,
-            false => own(home, &line.text)?,
+        let below = if line.text == standing {
+            None
+        } else {
+            own(home, &line.text)?
         };
         let base = match below {
             Some((base, _)) => base,

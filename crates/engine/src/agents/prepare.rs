@@ -124,10 +124,11 @@ impl Prepared {
         self.set(request, &fill);
         let preset = &self.preset;
         let program =
-            match request.policy.environment.image.is_some() && self.installed.shown.is_empty() {
+            if request.policy.environment.image.is_some() && self.installed.shown.is_empty() {
                 // The system inside is the image's.
-                true => ByteText::from(preset.command[0].as_str()),
-                false => ByteText::from(&*self.installed.inside.to_string_lossy()),
+                ByteText::from(preset.command[0].as_str())
+            } else {
+                ByteText::from(&*self.installed.inside.to_string_lossy())
             };
         let words = |command: &[String], told: &str| {
             let rest = command[1..].iter();
@@ -241,12 +242,13 @@ impl Prepared {
         let there = |key: &String| {
             policy.secrets.iter().any(|own| own.name == *key) || has(&request.env, key)
         };
-        match keys.is_empty() || keys.iter().any(there) {
-            true => Ok(()),
-            false => Err(AgentError::NoKey {
+        if keys.is_empty() || keys.iter().any(there) {
+            Ok(())
+        } else {
+            Err(AgentError::NoKey {
                 agent: self.preset.name.clone(),
                 keys: keys.clone(),
-            }),
+            })
         }
     }
 

@@ -300,20 +300,19 @@ pub(super) fn check_links(
     let mut said: BTreeMap<&[u8], Option<Vec<u8>>> = BTreeMap::new();
     for entry in &patch.entries {
         let new = entry.change.new.as_ref();
-        let content = match new.is_some_and(|new| new.mode == FileMode::Symlink) {
-            true => {
-                let old = match &entry.change.old {
-                    Some(side) if !entry.is_self_contained() => Some(read("blob", &side.oid)?),
-                    _ => None,
-                };
-                Some(
-                    entry
-                        .content(old.as_deref())?
-                        .unwrap_or_default()
-                        .into_owned(),
-                )
-            }
-            false => None,
+        let content = if new.is_some_and(|new| new.mode == FileMode::Symlink) {
+            let old = match &entry.change.old {
+                Some(side) if !entry.is_self_contained() => Some(read("blob", &side.oid)?),
+                _ => None,
+            };
+            Some(
+                entry
+                    .content(old.as_deref())?
+                    .unwrap_or_default()
+                    .into_owned(),
+            )
+        } else {
+            None
         };
         said.insert(entry.path(), content);
     }
@@ -339,9 +338,10 @@ pub(super) fn check_links(
             why,
         }));
     }
-    match conflicts.is_empty() {
-        true => Ok(()),
-        false => Err(ApplyError::Conflicts(conflicts)),
+    if conflicts.is_empty() {
+        Ok(())
+    } else {
+        Err(ApplyError::Conflicts(conflicts))
     }
 }
 
@@ -351,9 +351,10 @@ fn link_of((read, hash): (&mut Read<'_>, ObjectHash), tree: &str, path: &[u8]) -
         let body = read("tree", tree).ok()?;
         sound::entries(&body, hash)
     })?;
-    match entry.mode == sound::SYMLINK {
-        true => read("blob", &entry.oid).ok(),
-        false => None,
+    if entry.mode == sound::SYMLINK {
+        read("blob", &entry.oid).ok()
+    } else {
+        None
     }
 }
 
@@ -490,8 +491,9 @@ fn make_parents(git_dir: &Path, path: &Path, owner: (u32, u32)) -> io::Result<()
 
 /// What root makes in somebody's repository is theirs.
 fn give(path: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
-    match rustix::process::geteuid().is_root() {
-        true => std::os::unix::fs::lchown(path, Some(uid), Some(gid)),
-        false => Ok(()),
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::lchown(path, Some(uid), Some(gid))
+    } else {
+        Ok(())
     }
 }

@@ -91,9 +91,10 @@ fn subject(bundle: &Bundle) -> String {
             .map(|word| word.to_text())
             .collect();
         let command = line(&words.join(" "));
-        match command.is_empty() {
-            true => format!("Changes of run {}", bundle.run()),
-            false => command,
+        if command.is_empty() {
+            format!("Changes of run {}", bundle.run())
+        } else {
+            command
         }
     })
 }
@@ -107,9 +108,10 @@ fn line(text: &str) -> String {
     };
     let first = text.lines().map(seen).find(|line| !line.is_empty());
     let first = first.unwrap_or_default();
-    match first.chars().count() > SUBJECT {
-        true => first.chars().take(SUBJECT - 1).chain(['…']).collect(),
-        false => first,
+    if first.chars().count() > SUBJECT {
+        first.chars().take(SUBJECT - 1).chain(['…']).collect()
+    } else {
+        first
     }
 }
 

@@ -150,9 +150,10 @@ fn check_case(stage: &Stage<'_>, plan: &Plan) -> Result<(), ApplyError> {
         .iter()
         .filter(|op| matches!(op.what, What::Put { .. }));
     let conflicts = folding(put.map(|op| &op.path[..]));
-    match conflicts.is_empty() {
-        true => Ok(()),
-        false => Err(ApplyError::Conflicts(conflicts)),
+    if conflicts.is_empty() {
+        Ok(())
+    } else {
+        Err(ApplyError::Conflicts(conflicts))
     }
 }
 
@@ -281,10 +282,7 @@ fn check(stage: &Stage<'_>, name: &[u8], seen: &Seen, path: &[u8]) -> Result<(),
         }
         _ => false,
     };
-    match same {
-        true => Ok(()),
-        false => Err(moved_on(path)),
-    }
+    if same { Ok(()) } else { Err(moved_on(path)) }
 }
 
 /// A directory with nothing but directories in it.

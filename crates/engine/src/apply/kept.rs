@@ -269,9 +269,10 @@ impl Checking<'_> {
     fn link(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         let root = self.root.clone();
         let entry = sound::find(&root, path, &mut |tree| self.entries(tree).ok())?;
-        match entry.mode == sound::SYMLINK {
-            true => self.object("blob", &entry.oid),
-            false => None,
+        if entry.mode == sound::SYMLINK {
+            self.object("blob", &entry.oid)
+        } else {
+            None
         }
     }
 
@@ -293,9 +294,10 @@ impl Checking<'_> {
         if self.read > READ_BYTES {
             return None;
         }
-        let found = match self.stock.has(oid) {
-            true => self.stock.object(kind, oid),
-            false => self.lookup.object(kind, oid).ok(),
+        let found = if self.stock.has(oid) {
+            self.stock.object(kind, oid)
+        } else {
+            self.lookup.object(kind, oid).ok()
         };
         self.read += found.as_ref().map_or(0, |bytes| bytes.len() as u64);
         found

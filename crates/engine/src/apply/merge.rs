@@ -64,9 +64,10 @@ pub(super) fn joined(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>,
     // What was the last line without an end is not the last one any more.
     let ends = |line: &&[u8]| line.ends_with(b"\n");
     let above = &out[..out.len().saturating_sub(1)];
-    match above.iter().all(ends) {
-        true => Ok(out.concat()),
-        false => Err(Apart::Lines(lines.len().saturating_sub(1)..lines.len())),
+    if above.iter().all(ends) {
+        Ok(out.concat())
+    } else {
+        Err(Apart::Lines(lines.len().saturating_sub(1)..lines.len()))
     }
 }
 

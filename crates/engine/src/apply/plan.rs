@@ -369,11 +369,10 @@ impl<'a> Planner<'a> {
             let listed = |above: &[u8]| index.get(&[above, b"/"].concat()).is_some();
             index.is_tracked(path) || above(path).any(listed)
         };
-        match sparse == Some(true) && self.index().is_some_and(tracked) {
-            true => {
-                "it is not checked out here (sparse checkout): apply with `--branch`, or add it to the checkout"
-            }
-            false => "it was removed here",
+        if sparse == Some(true) && self.index().is_some_and(tracked) {
+            "it is not checked out here (sparse checkout): apply with `--branch`, or add it to the checkout"
+        } else {
+            "it was removed here"
         }
     }
 

@@ -185,12 +185,11 @@ impl Stack {
             Err(error) => return Err(error),
         }
         self.grow(&mut step, &mut clashes)?;
-        match clashes.is_empty() {
-            true => Ok(Fit::Step(step)),
-            false => {
-                clashes.sort_by(|a, b| a.path.cmp(&b.path));
-                Ok(Fit::Clashes(clashes))
-            }
+        if clashes.is_empty() {
+            Ok(Fit::Step(step))
+        } else {
+            clashes.sort_by(|a, b| a.path.cmp(&b.path));
+            Ok(Fit::Clashes(clashes))
         }
     }
 
@@ -265,9 +264,10 @@ impl Stack {
                 (&base, hash),
                 &path,
             );
-            match was.as_ref().and_then(blob_of) == new {
-                true => self.differs.remove(&path),
-                false => self.differs.insert(path.clone(), new),
+            if was.as_ref().and_then(blob_of) == new {
+                self.differs.remove(&path)
+            } else {
+                self.differs.insert(path.clone(), new)
             };
             self.by.entry(path).or_default().push((number, oid));
         }
@@ -287,9 +287,10 @@ impl Stack {
                 (&base, hash),
                 path,
             );
-            match was.as_ref().and_then(blob_of) == *new {
-                true => sides.remove(path),
-                false => sides.insert(path.clone(), new.clone()),
+            if was.as_ref().and_then(blob_of) == *new {
+                sides.remove(path)
+            } else {
+                sides.insert(path.clone(), new.clone())
             };
         }
         let mut laid = Laid::default();

@@ -31,9 +31,10 @@ pub(super) fn makes(change: &Change) -> Deeds {
         return LINKS.with(BRINGS);
     }
     let same = |old: &Side| old.oid == new.oid && change.kind == ChangeKind::Modified;
-    match change.old.as_ref().is_some_and(same) {
-        true => FILES.with(BRINGS).with(MODE),
-        false => FILES.with(BRINGS),
+    if change.old.as_ref().is_some_and(same) {
+        FILES.with(BRINGS).with(MODE)
+    } else {
+        FILES.with(BRINGS)
     }
 }
 

@@ -152,9 +152,10 @@ impl Docker {
                 backend: self.name(),
             });
         }
-        let elsewhere = match self.is_here() {
-            true => None,
-            false => self.lacks_elsewhere(spec),
+        let elsewhere = if self.is_here() {
+            None
+        } else {
+            self.lacks_elsewhere(spec)
         };
         match elsewhere.or_else(|| self.lacks(spec)) {
             None => Ok(()),
@@ -211,12 +212,13 @@ impl Docker {
             };
             is_source || mount.inside.contains(',')
         };
-        match self.flavour == Flavour::Podman && mounts.iter().any(is_parted) {
-            false => Ok(()),
-            true => Err(BackendError::DoesNotHold {
+        if !(self.flavour == Flavour::Podman && mounts.iter().any(is_parted)) {
+            Ok(())
+        } else {
+            Err(BackendError::DoesNotHold {
                 backend: self.name(),
                 what: "a path with a comma in it",
-            }),
+            })
         }
     }
 
@@ -268,10 +270,11 @@ impl Docker {
             Root::Foreign(image) => image::look(&self.engine, &self.places, image)?,
             _ => Default::default(),
         };
-        let mut mounts = match self.is_here() {
-            true => running.place.own_mounts(start, &accounts)?,
+        let mut mounts = if self.is_here() {
+            running.place.own_mounts(start, &accounts)?
+        } else {
             // Its own files of `/etc` are all that there is.
-            false => Vec::new(),
+            Vec::new()
         };
         mounts.extend(shown);
         self.check_paths(&mounts)?;
@@ -336,9 +339,10 @@ impl Docker {
 
     /// How the guest is talked to.
     fn lane(&self) -> Lane {
-        match self.is_here() && self.kernel == Kernel::Shared {
-            true => Lane::Socket,
-            false => Lane::Streams,
+        if self.is_here() && self.kernel == Kernel::Shared {
+            Lane::Socket
+        } else {
+            Lane::Streams
         }
     }
 
@@ -373,12 +377,13 @@ impl Docker {
             told.is_ok_and(|told| told["Rootless"] == true)
         };
         let is_refused = matches!(error, BackendError::Refused { .. });
-        match self.flavour == Flavour::Podman && is_refused && is_rootless() {
-            false => error,
-            true => BackendError::DoesNotHold {
+        if !(self.flavour == Flavour::Podman && is_refused && is_rootless()) {
+            error
+        } else {
+            BackendError::DoesNotHold {
                 backend: self.name(),
                 what: "a sandbox with a service that is not root's",
-            },
+            }
         }
     }
 
@@ -399,14 +404,15 @@ impl Docker {
         };
         let id = made["Id"].as_str().unwrap_or_default();
         // It becomes a word of addresses.
-        match !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            true => Ok(id.to_owned()),
-            false => Err(BackendError::Refused {
+        if !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            Ok(id.to_owned())
+        } else {
+            Err(BackendError::Refused {
                 engine: self.engine.name,
                 what,
                 status: 200,
                 message: "a container without an id".to_owned(),
-            }),
+            })
         }
     }
 
@@ -450,14 +456,13 @@ impl Docker {
             return;
         }
         let removed = self.remove(&container::name_of(name));
-        let removed = match self.is_here() {
-            true => {
-                let _ = volumes::remove(self, name);
-                Ok(())
-            }
-            false => removed
+        let removed = if self.is_here() {
+            let _ = volumes::remove(self, name);
+            Ok(())
+        } else {
+            removed
                 .and_then(|()| self.remove(&remote::name_of(name)))
-                .and_then(|()| volumes::remove(self, name)),
+                .and_then(|()| volumes::remove(self, name))
         };
         // What is left elsewhere is known by this alone.
         if removed.is_err() {

@@ -62,9 +62,10 @@ pub(crate) fn holds(cgroup: Option<&Cgroup>) -> Holds {
         memory: cgroup
             .is_some_and(Cgroup::holds_memory)
             .then_some("memory cgroup"),
-        processes: match cgroup.is_some_and(Cgroup::holds_processes) {
-            true => Processes::NamespaceAndCgroup,
-            false => Processes::Namespace,
+        processes: if cgroup.is_some_and(Cgroup::holds_processes) {
+            Processes::NamespaceAndCgroup
+        } else {
+            Processes::Namespace
         },
         files: Files::Here,
     }

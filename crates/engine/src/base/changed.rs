@@ -122,12 +122,13 @@ impl Growth<'_, '_, '_> {
                 None => None,
             };
             let inner = self.changed(tree.as_deref(), below, prefix.len())?;
-            match inner.is_empty() {
-                true => entries.remove(name),
-                false => entries.insert(
+            if inner.is_empty() {
+                entries.remove(name)
+            } else {
+                entries.insert(
                     name.to_vec(),
                     (DIRECTORY, write(&inner, self.hash, self.emit)),
-                ),
+                )
             };
             rest = later;
         }

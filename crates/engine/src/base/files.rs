@@ -152,9 +152,10 @@ pub(crate) fn list(top: &Path, stop: impl Fn(&[u8]) -> bool) -> Result<Vec<Found
 pub(crate) fn open_file(root: impl AsFd, path: &[u8]) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(open_beneath(root, relative(path), flags)?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::ErrorKind::InvalidInput.into()),
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::ErrorKind::InvalidInput.into())
     }
 }
 

@@ -190,9 +190,10 @@ fn names_lfs(root: impl AsFd, entry: &Entry) -> bool {
 fn pointer_at(root: impl AsFd, entry: &Entry) -> Option<Pointer> {
     let file = matches!(entry.mode, REGULAR | EXECUTABLE);
     let small = entry.clean.is_some_and(|(_, size)| size < POINTER_BYTES);
-    match file && small {
-        true => parse(&read_small(root, entry, POINTER_BYTES)?),
-        false => None,
+    if file && small {
+        parse(&read_small(root, entry, POINTER_BYTES)?)
+    } else {
+        None
     }
 }
 

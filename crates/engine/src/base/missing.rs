@@ -77,9 +77,10 @@ fn from_record(record: &BaseRecord) -> Vec<Missing> {
                 .find(|lack| lack.word() == what)?,
             source: text("source")?,
             commit: text("commit")?,
-            login: match value.get("login")?.as_bool()? {
-                true => Login::OfRepository,
-                false => Login::None,
+            login: if value.get("login")?.as_bool()? {
+                Login::OfRepository
+            } else {
+                Login::None
             },
         })
     };
@@ -165,12 +166,13 @@ impl Missing {
 }
 
 fn typed(text: &str) -> Option<Typed> {
-    match text.starts_with('/') {
-        true => Some(Typed {
+    if text.starts_with('/') {
+        Some(Typed {
             source: Source::Path(std::path::Path::new(text).canonicalize().ok()?),
             credentials: None,
-        }),
-        false => source::parse_address(text).ok(),
+        })
+    } else {
+        source::parse_address(text).ok()
     }
 }
 

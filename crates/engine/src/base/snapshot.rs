@@ -302,9 +302,10 @@ impl Sharing for Linker<'_> {
             return;
         }
         let (seconds, size) = (stat.st_mtime, stat.st_size as u64);
-        let placed = match self.is_clean(path, stat) {
-            true => Placed::Same { seconds, size },
-            false => Placed::Unknown { seconds, size },
+        let placed = if self.is_clean(path, stat) {
+            Placed::Same { seconds, size }
+        } else {
+            Placed::Unknown { seconds, size }
         };
         self.files.insert(path.to_vec(), placed);
     }

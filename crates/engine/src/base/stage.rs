@@ -83,9 +83,10 @@ fn select(workspace: &Path, patterns: &BTreeSet<&str>) -> Result<Vec<Found>, Bas
         .filter(|(_, _, used)| !used)
         .map(|(pattern, ..)| (*pattern).to_owned())
         .collect();
-    match unused.is_empty() && !patterns.is_empty() {
-        true => Ok(selected),
-        false => Err(BaseError::MatchNothing { patterns: unused }),
+    if unused.is_empty() && !patterns.is_empty() {
+        Ok(selected)
+    } else {
+        Err(BaseError::MatchNothing { patterns: unused })
     }
 }
 

@@ -193,9 +193,10 @@ impl Maker<'_> {
         // A link is not followed: git does not either.
         let small = std::fs::symlink_metadata(&path)
             .is_ok_and(|metadata| metadata.is_file() && metadata.len() <= GITMODULES_BYTES);
-        match small {
-            true => parse_modules(&std::fs::read(&path).unwrap_or_default()),
-            false => Vec::new(),
+        if small {
+            parse_modules(&std::fs::read(&path).unwrap_or_default())
+        } else {
+            Vec::new()
         }
     }
 
@@ -331,17 +332,19 @@ fn address(parent: &Resolved, name: &[u8], url: &[u8]) -> Result<Typed, Why> {
         });
     }
     let url = std::str::from_utf8(url).map_err(|_| refused("its address is not text"))?;
-    let full = match url.starts_with("./") || url.starts_with("../") {
-        true => relative_to(&parent.mirror.source.text(), url)
-            .ok_or_else(|| refused("its address leads nowhere"))?,
-        false => url.to_owned(),
+    let full = if url.starts_with("./") || url.starts_with("../") {
+        relative_to(&parent.mirror.source.text(), url)
+            .ok_or_else(|| refused("its address leads nowhere"))?
+    } else {
+        url.to_owned()
     };
-    let mut typed = match Path::new(&full).is_absolute() {
-        true => Typed {
+    let mut typed = if Path::new(&full).is_absolute() {
+        Typed {
             source: Source::Path(PathBuf::from(&full)),
             credentials: None,
-        },
-        false => source::parse_address(&full).map_err(|error| refused(&error.to_string()))?,
+        }
+    } else {
+        source::parse_address(&full).map_err(|error| refused(&error.to_string()))?
     };
     if let Some(path) = typed.source.local_path() {
         let within = |path: &Path| {
@@ -362,18 +365,20 @@ fn address(parent: &Resolved, name: &[u8], url: &[u8]) -> Result<Typed, Why> {
     }
     // A password is for one host only, and a repository has none to give.
     let origin = typed.source.http_origin();
-    typed.credentials = match origin.is_some() && origin == parent.mirror.source.http_origin() {
-        true => parent.credentials.clone(),
-        false => None,
+    typed.credentials = if origin.is_some() && origin == parent.mirror.source.http_origin() {
+        parent.credentials.clone()
+    } else {
+        None
     };
     Ok(typed)
 }
 
 /// Where the git of a repository on this machine keeps a submodule.
 fn kept_module(folder: &Path, name: &[u8]) -> Option<PathBuf> {
-    let git_dir = match folder.join("HEAD").is_file() && folder.join("objects").is_dir() {
-        true => folder.to_owned(),
-        false => crate::git::discover(folder).ok().flatten()?.common_dir,
+    let git_dir = if folder.join("HEAD").is_file() && folder.join("objects").is_dir() {
+        folder.to_owned()
+    } else {
+        crate::git::discover(folder).ok().flatten()?.common_dir
     };
     let path = git_dir.join("modules").join(OsStr::from_bytes(name));
     let path = path.canonicalize().ok()?;
@@ -470,9 +475,10 @@ mod tests {
             mirror: Mirror {
                 id: MirrorId::from_bits(1),
                 path: PathBuf::new(),
-                source: match text.starts_with('/') {
-                    true => Source::Path(text.into()),
-                    false => Source::Url(text.to_owned()),
+                source: if text.starts_with('/') {
+                    Source::Path(text.into())
+                } else {
+                    Source::Url(text.to_owned())
                 },
             },
             commit: String::new(),

@@ -263,9 +263,10 @@ impl Floor<'_> {
             Ok(store) => {
                 while let Some((unit, piece)) = self.take() {
                     let told = Cell::new(false);
-                    let started = || match told.replace(true) {
-                        true => {}
-                        false => self.started(),
+                    let started = || {
+                        if !told.replace(true) {
+                            self.started()
+                        }
                     };
                     let one = || self.one(&store, &piece, &signals, &started);
                     let made = catch_unwind(AssertUnwindSafe(one));

@@ -144,9 +144,10 @@ fn told(left_out: &[LeftOut]) -> String {
         .iter()
         .map(|left| format!("{} {}", left.count, left.why.as_str()))
         .collect();
-    match words.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", words.join(", ")),
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", words.join(", "))
     }
 }
 

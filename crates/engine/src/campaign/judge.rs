@@ -89,9 +89,10 @@ fn not_held(report: &CheckReport, others: usize) -> String {
         let last = report.last(tree);
         last.is_some_and(|ran| ran.outcome == Outcome::TimedOut)
     });
-    let what = match hung {
-        true => "a check was stopped at its time limit",
-        false => "a check does not hold",
+    let what = if hung {
+        "a check was stopped at its time limit"
+    } else {
+        "a check does not hold"
     };
     let more = match others {
         0 => String::new(),

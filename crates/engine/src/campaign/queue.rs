@@ -79,9 +79,10 @@ impl Entry {
     ) -> Self {
         let todo = (1..=attempts).filter(|number| !done.contains_key(number));
         Self {
-            todo: match record.state.is_over() {
-                true => VecDeque::new(),
-                false => todo.collect(),
+            todo: if record.state.is_over() {
+                VecDeque::new()
+            } else {
+                todo.collect()
             },
             attempts,
             group,
@@ -150,9 +151,10 @@ impl Queue {
         };
         let idle = self.running() == 0 && !self.entries.iter().any(Entry::is_undecided);
         if self.stopped {
-            return match idle {
-                true => Next::Nothing,
-                false => Next::Wait(None),
+            return if idle {
+                Next::Nothing
+            } else {
+                Next::Wait(None)
             };
         }
         let mut soonest: Option<Instant> = None;
@@ -190,9 +192,10 @@ impl Queue {
                 entry.before = entry.before.plus(spent);
                 entry.record.tries += 1;
                 // Whatever a stop brings about is no fault of the host.
-                let state = match stopped {
-                    true => TaskState::Cancelled,
-                    false => TaskState::Infrastructure,
+                let state = if stopped {
+                    TaskState::Cancelled
+                } else {
+                    TaskState::Infrastructure
                 };
                 entry.fault = Some((state, why));
                 if entry.record.tries < TRIES && !stopped {
@@ -209,9 +212,10 @@ impl Queue {
         if stopped {
             entry.todo.clear();
         }
-        match entry.is_undecided() {
-            true => After::Decide,
-            false => After::More,
+        if entry.is_undecided() {
+            After::Decide
+        } else {
+            After::More
         }
     }
 

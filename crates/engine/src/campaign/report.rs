@@ -187,9 +187,10 @@ pub fn report(home: &Home, store: &Store, campaign: &CampaignRecord) -> Result<R
         Progress::Stopped
     };
     let has_strayed = |task: &TaskRecord| task.figures.strayed().is_some();
-    let owners = match records.iter().any(has_strayed) {
-        true => Owners::of(store, &campaign, records.iter())?,
-        false => Owners::default(),
+    let owners = if records.iter().any(has_strayed) {
+        Owners::of(store, &campaign, records.iter())?
+    } else {
+        Owners::default()
     };
     let mut tasks = Vec::new();
     let mut held = 0;

@@ -104,9 +104,10 @@ pub(super) fn may_keep(subject: &Subject<'_>) -> bool {
 /// What the policy shows of the host, as it is now.
 fn shown(subject: &Subject<'_>) -> Option<Vec<String>> {
     let mounts = subject.workspace.mounts().iter();
-    let seen = |mount: &HostMount| match mount.is_directory {
-        true => state::of(&mount.host),
-        false => {
+    let seen = |mount: &HostMount| {
+        if mount.is_directory {
+            state::of(&mount.host)
+        } else {
             let stat = fs::metadata(&mount.host).ok()?;
             Some(format!(
                 "{} {} {}",

@@ -109,9 +109,10 @@ impl Trees {
         let make = |name: &str, entries: &[&Entry<'_>]| lay_entries(subject, name, entries);
         let all: Vec<&Entry<'_>> = patch.entries.iter().collect();
         let patched = make("patched", &all)?;
-        let (examined, exam) = match touched.is_empty() {
-            true => (Examined::AsPatched, Side::default()),
-            false => (Examined::BothWays, make("exam", &open)?),
+        let (examined, exam) = if touched.is_empty() {
+            (Examined::AsPatched, Side::default())
+        } else {
+            (Examined::BothWays, make("exam", &open)?)
         };
         Ok(Self {
             state: None,

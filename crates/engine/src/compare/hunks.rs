@@ -98,14 +98,13 @@ fn hunks<'a>(text: &[u8], mut paths: impl Iterator<Item = &'a ByteText>) -> Vec<
         if line.starts_with(b"@@ -") {
             let only_header = !in_hunk;
             in_hunk = true;
-            match only_header {
+            if only_header {
                 // The header goes with its first hunk.
-                true => {
-                    hunk.1.clear();
-                    whole.clear();
-                    whole.extend(line);
-                }
-                false => found.push(((path.clone(), Vec::new()), line.to_vec())),
+                hunk.1.clear();
+                whole.clear();
+                whole.extend(line);
+            } else {
+                found.push(((path.clone(), Vec::new()), line.to_vec()))
             }
             continue;
         }

@@ -392,17 +392,16 @@ impl Setting<'_> {
         // A full disk was told of already.
         let _ = spool.end();
         let tail = shown.tail();
-        let tools = match succeeded(&attended) {
-            true => {
-                let records = Records {
-                    spool: &mut Spool::ends_only(),
-                    disk: &mut disk,
-                    witness: &mut recorder,
-                    gate: &mut gate,
-                };
-                self.versions(&mut sandbox, env, records, &quiet)?
-            }
-            false => BTreeMap::new(),
+        let tools = if succeeded(&attended) {
+            let records = Records {
+                spool: &mut Spool::ends_only(),
+                disk: &mut disk,
+                witness: &mut recorder,
+                gate: &mut gate,
+            };
+            self.versions(&mut sandbox, env, records, &quiet)?
+        } else {
+            BTreeMap::new()
         };
         for event in gate.map(Gate::end).unwrap_or_default() {
             let _ = crate::attend::Witness::network(&mut recorder, event);
@@ -410,19 +409,19 @@ impl Setting<'_> {
         let journal = recorder.journal;
         journal.append(run::exit_event(&attended))?;
         sandbox.end().map_err(Error::Wait)?;
-        let status = match succeeded(&attended) {
-            true => RunStatus::Done,
-            false => RunStatus::Failed,
+        let status = if succeeded(&attended) {
+            RunStatus::Done
+        } else {
+            RunStatus::Failed
         };
         journal.append(Event::End { status })?;
         journal.flush()?;
-        match succeeded(&attended) {
-            true => Ok(tools),
-            false => {
-                let log = failed_log(self.home, &inputs.key());
-                let ending = run::ending(&attended);
-                Err(EnvironmentError::Failed { ending, tail, log }.into())
-            }
+        if succeeded(&attended) {
+            Ok(tools)
+        } else {
+            let log = failed_log(self.home, &inputs.key());
+            let ending = run::ending(&attended);
+            Err(EnvironmentError::Failed { ending, tail, log }.into())
         }
     }
 
@@ -515,11 +514,11 @@ impl Shown<'_> {
         let bytes: Vec<u8> = self.tail.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
         // A line that was cut at its beginning says nothing.
-        match self.tail.len() == TAIL_BYTES {
-            true => text
-                .split_once('\n')
-                .map_or(String::new(), |(_, rest)| rest.to_owned()),
-            false => text.into_owned(),
+        if self.tail.len() == TAIL_BYTES {
+            text.split_once('\n')
+                .map_or(String::new(), |(_, rest)| rest.to_owned())
+        } else {
+            text.into_owned()
         }
     }
 }

@@ -143,9 +143,10 @@ fn look(
         if !claims && is_file {
             continue;
         }
-        let file = match is_file {
-            true => handle::open_file(descent.here(), &name, Access::Take).ok(),
-            false => None,
+        let file = if is_file {
+            handle::open_file(descent.here(), &name, Access::Take).ok()
+        } else {
+            None
         };
         let true_to_name = match file {
             None => false,

@@ -46,9 +46,10 @@ impl Dropped {
         let mut notes = Vec::new();
         if self.changed > 0 {
             let names: Vec<String> = self.names.iter().map(ByteText::to_text).collect();
-            let more = match self.changed as usize > names.len() {
-                true => ", …",
-                false => "",
+            let more = if self.changed as usize > names.len() {
+                ", …"
+            } else {
+                ""
             };
             notes.push(format!(
                 "the setup changed {} of the folder's own paths; this is not kept: {}{more}",

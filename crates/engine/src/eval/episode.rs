@@ -266,9 +266,10 @@ fn repository(how: &Evaluating, row: &Row) -> Result<String, EvalError> {
     // A path is meant from where the rows are.
     let beside = how.rows.parent().unwrap_or(Path::new(""));
     let beside = beside.join(&row.repo);
-    Ok(match beside.is_dir() {
-        true => beside.to_string_lossy().into_owned(),
-        false => row.repo.clone(),
+    Ok(if beside.is_dir() {
+        beside.to_string_lossy().into_owned()
+    } else {
+        row.repo.clone()
     })
 }
 
@@ -350,9 +351,10 @@ fn one_step(
 
 /// The end of what it said. Where all of it was kept at the beginning, that is the end.
 fn tail(capture: &Capture) -> String {
-    let end = match capture.is_truncated() {
-        true => capture.tail(),
-        false => [capture.head(), &capture.tail()[..]].concat(),
+    let end = if capture.is_truncated() {
+        capture.tail()
+    } else {
+        [capture.head(), &capture.tail()[..]].concat()
     };
     let from = end.len().saturating_sub(TAIL_BYTES);
     String::from_utf8_lossy(&end[from..]).into_owned()

@@ -178,9 +178,10 @@ fn read(list: &'static str, lines: &[Line], access: Access) -> Result<Vec<Rule>,
         rules.push(Rule {
             names: area.names().to_vec(),
             access,
-            missing: match text.ends_with("/**") || text.ends_with('/') {
-                true => Missing::Directory,
-                false => Missing::File,
+            missing: if text.ends_with("/**") || text.ends_with('/') {
+                Missing::Directory
+            } else {
+                Missing::File
             },
         });
     }
@@ -276,9 +277,10 @@ impl Ground<'_> {
                 && is_open
                 && let Found::Nothing = self.look(&exact)?
             {
-                let what = match is_last {
-                    true => self.rule.missing,
-                    false => Missing::Directory,
+                let what = if is_last {
+                    self.rule.missing
+                } else {
+                    Missing::Directory
                 };
                 self.make(&exact, what)?;
                 next.push(exact);

@@ -107,10 +107,7 @@ fn make(
     let hidden = rules.hidden();
     if !hidden.is_empty() {
         let has_git = tree.join(".git").symlink_metadata().is_ok();
-        let repository = match has_git {
-            true => git::discover(tree)?,
-            false => None,
-        };
+        let repository = if has_git { git::discover(tree)? } else { None };
         let why = git::why_hidden(repository.as_ref(), hidden, aliases)?;
         if let Some(why) = why.filter(|_| has_git) {
             scan::whiteout(tree, &inner, Path::new(".git"))?;

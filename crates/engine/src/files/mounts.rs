@@ -111,9 +111,10 @@ fn check(
         host,
         is_directory,
         inside,
-        access: match mount.writable {
-            true => Access::Write,
-            false => Access::ReadOnly,
+        access: if mount.writable {
+            Access::Write
+        } else {
+            Access::ReadOnly
         },
     })
 }

@@ -165,9 +165,10 @@ impl Secrets {
         if !seen && !paths::is_generated(path) {
             let mut names = self.names.find_iter(line.text);
             let quoted = names.find_map(|at| assigned(&line.text[at.end()..]));
-            let value = match paths::is_environment(path) {
-                true => quoted.or_else(|| variable(line.text)),
-                false => quoted,
+            let value = if paths::is_environment(path) {
+                quoted.or_else(|| variable(line.text))
+            } else {
+                quoted
             };
             if let Some(value) = value {
                 found.add(

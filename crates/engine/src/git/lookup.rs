@@ -102,9 +102,10 @@ impl Lookup {
             None => self.git()?.object(oid)?,
         };
         let id = hex(&object_id(kind, &bytes, self.hash));
-        match found == kind && id == oid {
-            true => Ok(bytes),
-            false => Err(missing(oid)),
+        if found == kind && id == oid {
+            Ok(bytes)
+        } else {
+            Err(missing(oid))
         }
     }
 

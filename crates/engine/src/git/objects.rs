@@ -145,9 +145,10 @@ fn alternates(objects: &Path) -> Result<Option<Vec<PathBuf>>, GitError> {
         .filter(|line| !line.is_empty() && !line.starts_with(b"#"))
         .take(DIRECTORIES)
         .filter_map(|line| {
-            let path = match line.starts_with(b"\"") {
-                true => ByteText::from_text(std::str::from_utf8(line).ok()?)?.0,
-                false => line.to_vec(),
+            let path = if line.starts_with(b"\"") {
+                ByteText::from_text(std::str::from_utf8(line).ok()?)?.0
+            } else {
+                line.to_vec()
             };
             (!path.contains(&0)).then(|| objects.join(OsStr::from_bytes(&path)))
         });

@@ -250,9 +250,10 @@ pub(crate) fn head_commit(repo: &Repository) -> Option<String> {
 
 /// The commit that a branch names; `None` where there is no such branch.
 pub(crate) fn branch_commit(repo: &Repository, name: &str) -> Result<Option<String>, GitError> {
-    let refs = match repo.reftable {
-        true => None,
-        false => Refs::read(repo)?,
+    let refs = if repo.reftable {
+        None
+    } else {
+        Refs::read(repo)?
     };
     let full = format!("refs/heads/{name}").into_bytes();
     let id = refs.as_ref().and_then(|refs| refs.ids.get(&full));

@@ -53,9 +53,10 @@ pub(super) fn build(
         if !is_safe(path) {
             continue;
         }
-        let at = match parent.at.is_empty() {
-            true => path.to_vec(),
-            false => [&parent.at[..], b"/", path].concat(),
+        let at = if parent.at.is_empty() {
+            path.to_vec()
+        } else {
+            [&parent.at[..], b"/", path].concat()
         };
         let dot_git = path_of(&at).join(".git");
         match kind(builder, &dot_git)? {

@@ -95,9 +95,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<(ImageConfig, Vec<Digest>), String> {
 
 /// BOUND: what cannot be the root of a sandbox is not taken.
 pub(super) fn bounded(layers: usize) -> Result<(), String> {
-    match layers > MOST_LAYERS {
-        true => Err(format!("it has more than {MOST_LAYERS} layers")),
-        false => Ok(()),
+    if layers > MOST_LAYERS {
+        Err(format!("it has more than {MOST_LAYERS} layers"))
+    } else {
+        Ok(())
     }
 }
 

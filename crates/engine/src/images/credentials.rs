@@ -51,12 +51,13 @@ impl std::fmt::Debug for Credentials {
 impl Credentials {
     fn new(user: String, secret: String) -> Self {
         let secret = Zeroizing::new(secret);
-        match user == TOKEN_USER {
-            true => Self::Identity(secret),
-            false => Self::Password {
+        if user == TOKEN_USER {
+            Self::Identity(secret)
+        } else {
+            Self::Password {
                 user,
                 password: secret,
-            },
+            }
         }
     }
 

@@ -177,9 +177,10 @@ fn more(
             (wanted.on_bytes)(told);
         }
     }
-    match *have == size {
-        true => Ok(()),
-        false => Err(Failed::OnTheWay(None)),
+    if *have == size {
+        Ok(())
+    } else {
+        Err(Failed::OnTheWay(None))
     }
 }
 

@@ -138,11 +138,14 @@ impl ImageError {
             | Self::WrongSize { .. }
             | Self::WrongDiff { .. }
             | Self::Document { .. }
-            | Self::Unpack { .. } => match self.io_error() {
-                // The disk's fault and not the image's.
-                true => ErrorKind::Unavailable,
-                false => ErrorKind::Invalid,
-            },
+            | Self::Unpack { .. } => {
+                if self.io_error() {
+                    // The disk's fault and not the image's.
+                    ErrorKind::Unavailable
+                } else {
+                    ErrorKind::Invalid
+                }
+            }
             Self::Thread | Self::Id(_) | Self::Remove(_) => ErrorKind::Internal,
             _ => ErrorKind::Unavailable,
         }

@@ -242,9 +242,10 @@ impl Archive {
             source,
         };
         let given = File::open(path).map_err(failed)?;
-        let mut file = match is_plain(&given).map_err(failed)? {
-            true => given,
-            false => spool(shelf, given, path)?,
+        let mut file = if is_plain(&given).map_err(failed)? {
+            given
+        } else {
+            spool(shelf, given, path)?
         };
         file.seek(SeekFrom::Start(0)).map_err(failed)?;
         let mut archive = Self {
@@ -348,14 +349,15 @@ impl Archive {
     fn blob(&self, digest: Digest) -> Result<Vec<u8>, ImageError> {
         let bytes = self.document(&blob_name(digest))?;
         let found = digest_of(&bytes);
-        match found == digest {
-            true => Ok(bytes),
-            false => Err(ImageError::WrongDigest {
+        if found == digest {
+            Ok(bytes)
+        } else {
+            Err(ImageError::WrongDigest {
                 what: "a document",
                 reference: self.path.display().to_string(),
                 expected: digest,
                 found,
-            }),
+            })
         }
     }
 
@@ -410,9 +412,10 @@ impl Archive {
         };
         // One image for several machines is one entry for each of them.
         let of_machines = listed.len() > 1 && listed.iter().all(Descriptor::is_of_machine);
-        let chosen: Vec<&Descriptor> = match of_machines {
-            true => vec![self.choose(&listed)?],
-            false => listed.iter().take(IMAGES).collect(),
+        let chosen: Vec<&Descriptor> = if of_machines {
+            vec![self.choose(&listed)?]
+        } else {
+            listed.iter().take(IMAGES).collect()
         };
         chosen.into_iter().map(|one| self.of_layout(one)).collect()
     }

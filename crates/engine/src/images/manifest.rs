@@ -124,9 +124,10 @@ pub(super) fn choose(manifests: &[Descriptor]) -> Result<&Descriptor, String> {
     others.sort();
     others.dedup();
     others.truncate(20);
-    Err(match others.is_empty() {
-        true => "nothing at all".to_owned(),
-        false => others.join(", "),
+    Err(if others.is_empty() {
+        "nothing at all".to_owned()
+    } else {
+        others.join(", ")
     })
 }
 

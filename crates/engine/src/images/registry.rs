@@ -65,9 +65,10 @@ impl Registry {
         })?;
         let base = base(&client, &reference.endpoint(), plain)?;
         Ok(Self {
-            credentials: match options.anonymous {
-                true => None,
-                false => credentials::find(reference.host())?,
+            credentials: if options.anonymous {
+                None
+            } else {
+                credentials::find(reference.host())?
             },
             client,
             plain,

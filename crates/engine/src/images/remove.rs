@@ -127,9 +127,10 @@ fn found(shelf: &Shelf, store: &Store) -> Result<Vec<Leftover>, ImageError> {
                 why: "no image has this layer",
                 path,
             };
-            match name.ends_with(".list") {
-                true => lists.push(leftover),
-                false => found.push(leftover),
+            if name.ends_with(".list") {
+                lists.push(leftover)
+            } else {
+                found.push(leftover)
             }
         }
     }

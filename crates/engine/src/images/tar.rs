@@ -168,9 +168,10 @@ impl<R: Read> Reader<R> {
             b'5' => EntryKind::Directory,
             b'6' => EntryKind::Special("a FIFO"),
             kind => {
-                let kind = match kind.is_ascii_graphic() {
-                    true => char::from(kind),
-                    false => '?',
+                let kind = if kind.is_ascii_graphic() {
+                    char::from(kind)
+                } else {
+                    '?'
                 };
                 return Err(TarError::Kind { at, kind });
             }
@@ -395,9 +396,10 @@ fn check_sum(header: &[u8; BLOCK], at: u64) -> Result<(), TarError> {
     // Some writers took bytes for signed.
     let said = i64::try_from(said).map_err(|_| TarError::Checksum(at))?;
     let signed = sum(|byte| i64::from(byte.cast_signed()));
-    match said == sum(i64::from) || said == signed {
-        true => Ok(()),
-        false => Err(TarError::Checksum(at)),
+    if said == sum(i64::from) || said == signed {
+        Ok(())
+    } else {
+        Err(TarError::Checksum(at))
     }
 }
 
@@ -405,9 +407,10 @@ fn check_sum(header: &[u8; BLOCK], at: u64) -> Result<(), TarError> {
 fn name(header: &[u8; BLOCK]) -> Vec<u8> {
     let name = cut(&header[..100]);
     let prefix = cut(&header[345..500]);
-    match &header[257..263] == b"ustar\0" && !prefix.is_empty() {
-        true => [prefix, b"/", name].concat(),
-        false => name.to_vec(),
+    if &header[257..263] == b"ustar\0" && !prefix.is_empty() {
+        [prefix, b"/", name].concat()
+    } else {
+        name.to_vec()
     }
 }
 
@@ -439,9 +442,10 @@ fn number(field: &[u8]) -> Option<u64> {
 }
 
 fn decimal(text: &[u8]) -> Option<u64> {
-    match text.iter().all(u8::is_ascii_digit) {
-        true => std::str::from_utf8(text).ok()?.parse().ok(),
-        false => None,
+    if text.iter().all(u8::is_ascii_digit) {
+        std::str::from_utf8(text).ok()?.parse().ok()
+    } else {
+        None
     }
 }
 

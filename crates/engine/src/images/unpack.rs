@@ -506,9 +506,10 @@ impl Making {
             };
             finish().map_err(|e| make(&path, e))?;
             let listed = Listed {
-                kind: match directory.opaque {
-                    true => ListedKind::OpaqueDirectory,
-                    false => ListedKind::Directory,
+                kind: if directory.opaque {
+                    ListedKind::OpaqueDirectory
+                } else {
+                    ListedKind::Directory
                 },
                 mode: directory.mode,
                 size: 0,

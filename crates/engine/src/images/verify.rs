@@ -58,12 +58,13 @@ struct Found {
 
 impl Found {
     fn add(&mut self, path: &[u8], what: impl Into<String>) {
-        match self.differences.len() < TOLD {
-            true => self.differences.push(Difference {
+        if self.differences.len() < TOLD {
+            self.differences.push(Difference {
                 path: ByteText::from(path),
                 what: what.into(),
-            }),
-            false => self.more = true,
+            })
+        } else {
+            self.more = true
         }
     }
 }

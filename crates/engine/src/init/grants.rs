@@ -125,9 +125,10 @@ impl Grants {
                 entry.insert("host", value(text(&granted.host)));
                 entry.insert("inside", value(text(&granted.inside)));
                 // The reason stands at the first of those that have it.
-                let prefix = match granted.why == last {
-                    true => "\n".to_owned(),
-                    false => format!("\n# {}, read-only\n", granted.why),
+                let prefix = if granted.why == last {
+                    "\n".to_owned()
+                } else {
+                    format!("\n# {}, read-only\n", granted.why)
                 };
                 entry.decor_mut().set_prefix(prefix);
                 last = &granted.why;

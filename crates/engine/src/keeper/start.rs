@@ -321,9 +321,10 @@ fn spec(
             layer: places.top(),
             holds: Holds::Everything,
             inside: PathBuf::from(INSIDE),
-            objects: match mask.hides_git {
-                true => Vec::new(),
-                false => base.objects.clone(),
+            objects: if mask.hides_git {
+                Vec::new()
+            } else {
+                base.objects.clone()
             },
             tools: Some(tools),
             areas: mask.areas,

@@ -124,9 +124,10 @@ fn area(runs: &[Seen], names: &[String]) -> String {
     let path = names.join("/");
     let below = format!("{path}/");
     let mut writes = runs.iter().flat_map(|run| &run.writes);
-    match writes.any(|write| write.path.as_bytes().starts_with(below.as_bytes())) {
-        true => format!("{path}/**"),
-        false => path,
+    if writes.any(|write| write.path.as_bytes().starts_with(below.as_bytes())) {
+        format!("{path}/**")
+    } else {
+        path
     }
 }
 

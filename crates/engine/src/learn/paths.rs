@@ -17,9 +17,10 @@ pub fn generalise<'a>(paths: impl IntoIterator<Item = &'a RequestPath>) -> Vec<S
                 let pattern = shape(path.as_str());
                 // INVARIANT: a pattern that does not match what it was made of is not used.
                 let fits = |pattern: PathPattern| pattern.matches(path);
-                match PathPattern::parse(&pattern).is_ok_and(fits) {
-                    true => pattern,
-                    false => "/**".to_owned(),
+                if PathPattern::parse(&pattern).is_ok_and(fits) {
+                    pattern
+                } else {
+                    "/**".to_owned()
                 }
             })
             .collect()

@@ -272,9 +272,10 @@ impl Git {
         if status.success() {
             return Ok(output);
         }
-        let said = match said.is_empty() {
-            true => status.to_string(),
-            false => said,
+        let said = if said.is_empty() {
+            status.to_string()
+        } else {
+            said
         };
         Err(ProcessError::Failed { said })
     }

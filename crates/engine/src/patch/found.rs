@@ -63,9 +63,10 @@ pub(crate) fn find_in(dir: BorrowedFd<'_>, name: &[u8], most: u64) -> io::Result
         }
         Kind::File => {
             let opened = handle::open_file(dir, name, Access::AsItIs)?;
-            let mode = match opened.meta.owner_executes() {
-                true => FileMode::Executable,
-                false => FileMode::Regular,
+            let mode = if opened.meta.owner_executes() {
+                FileMode::Executable
+            } else {
+                FileMode::Regular
             };
             let meta = opened.meta;
             let bytes = read(opened.file, opened.meta.size.min(most), most)?;

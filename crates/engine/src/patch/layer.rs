@@ -255,9 +255,10 @@ fn write(dir: BorrowedFd<'_>, name: &[u8], mode: FileMode, content: &[u8]) -> st
 
 fn read_error(path: &[u8], source: std::io::Error) -> PatchError {
     let path = ByteText::from(path);
-    match handle::is_gone(&source) {
-        true => PatchError::Moved { path },
-        false => PatchError::ReadBase { path, source },
+    if handle::is_gone(&source) {
+        PatchError::Moved { path }
+    } else {
+        PatchError::ReadBase { path, source }
     }
 }
 

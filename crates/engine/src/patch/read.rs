@@ -123,9 +123,10 @@ impl<'a> Lines<'a> {
 
     /// The rest of the next line, if it begins so.
     fn after(&mut self, start: &str) -> Option<&'a [u8]> {
-        match self.rest.starts_with(start.as_bytes()) {
-            true => self.next()?.strip_prefix(start.as_bytes()),
-            false => None,
+        if self.rest.starts_with(start.as_bytes()) {
+            self.next()?.strip_prefix(start.as_bytes())
+        } else {
+            None
         }
     }
 

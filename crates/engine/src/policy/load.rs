@@ -87,9 +87,10 @@ impl<'a> Loader<'a> {
                 problems.push(self.found(&line, error.to_string()));
             }
         }
-        match problems.is_empty() {
-            true => Ok(()),
-            false => Err(PolicyError::Document(DocumentError(problems))),
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(PolicyError::Document(DocumentError(problems)))
         }
     }
 

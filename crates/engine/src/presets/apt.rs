@@ -19,9 +19,10 @@ pub(super) fn fill(surroundings: &Surroundings, draft: &mut Draft) -> Result<(),
         let Some(text) = surroundings.read(&path)? else {
             continue;
         };
-        let settings = match path.extension().is_some_and(|end| end == "sources") {
-            true => stanzas(&text),
-            false => lines(&text),
+        let settings = if path.extension().is_some_and(|end| end == "sources") {
+            stanzas(&text)
+        } else {
+            lines(&text)
         };
         for setting in settings {
             found = true;

@@ -142,9 +142,10 @@ fn variables(surroundings: &Surroundings, registries: &mut Registries) {
             },
             told: Told::Configured,
         };
-        let key = match key.starts_with("//") {
-            true => key.to_owned(),
-            false => key.to_ascii_lowercase(),
+        let key = if key.starts_with("//") {
+            key.to_owned()
+        } else {
+            key.to_ascii_lowercase()
         };
         take(registries, &key, setting);
     }

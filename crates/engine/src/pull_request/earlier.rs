@@ -42,10 +42,14 @@ pub fn earlier(store: &Store, folder: &Path, wanted: Wanted<'_>) -> Result<Optio
         return Ok(None);
     };
     let tip = git::branch_commit(&repository, wanted.branch).map_err(failed)?;
-    Ok(tip.filter(|tip| match pushed.is_empty() {
-        false => *tip == pushed,
-        // Made by `apply --branch`, for another remote, or killed between the branch and the push.
-        true => is_wanted(&repository, tip, wanted),
+    Ok(tip.filter(|tip| {
+        if pushed.is_empty() {
+            // Made by `apply --branch`, for another remote, or killed between the branch and the
+            // push.
+            is_wanted(&repository, tip, wanted)
+        } else {
+            *tip == pushed
+        }
     }))
 }
 

@@ -174,9 +174,12 @@ impl Kind {
         base: &str,
     ) -> (String, Value) {
         let draft = publishing.draft == Draft::Yes;
-        let title = |mark: &str| match draft {
-            true => format!("{mark}{}", publishing.title),
-            false => publishing.title.clone(),
+        let title = |mark: &str| {
+            if draft {
+                format!("{mark}{}", publishing.title)
+            } else {
+                publishing.title.clone()
+            }
         };
         let (branch, body) = (&publishing.branch, &publishing.body);
         let value = match self {

@@ -65,9 +65,10 @@ pub fn remote(folder: &Path, name: &str) -> Result<Typed, PullRequestError> {
     let url = String::from_utf8_lossy(&url).into_owned();
     // A path in a repository's settings counts from its top.
     let path = repository.top.join(OsStr::from_bytes(url.as_bytes()));
-    let url = match !url.contains(':') && path.is_dir() {
-        true => path.to_string_lossy().into_owned(),
-        false => url,
+    let url = if !url.contains(':') && path.is_dir() {
+        path.to_string_lossy().into_owned()
+    } else {
+        url
     };
     source::parse(&url).map_err(|source| PullRequestError::RemoteAddress {
         name: name.to_owned(),

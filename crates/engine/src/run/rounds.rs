@@ -255,9 +255,10 @@ impl Parts<'_, '_> {
         let checks = self.validate(Round::Baseline, &empty, &[], &prefix, &logs)?;
         own.baseline = Baseline::of(&checks);
         own.notes.extend(checks.notes.iter().cloned());
-        match checks.was_cancelled() {
-            true => Ok(Outcome::Cancelled),
-            false => Ok(Outcome::Exited),
+        if checks.was_cancelled() {
+            Ok(Outcome::Cancelled)
+        } else {
+            Ok(Outcome::Exited)
         }
     }
 
@@ -349,10 +350,7 @@ impl Parts<'_, '_> {
             argv: argv.to_vec(),
             env,
             cwd: ByteText::from(path_bytes(&self.workspace.spec().inside)),
-            stdin: match reads {
-                true => Stdin::Frames,
-                false => Stdin::Empty,
-            },
+            stdin: if reads { Stdin::Frames } else { Stdin::Empty },
             terminal: self.request.terminal,
             timeout_ms: limits.time_seconds.map(|seconds| seconds * 1000),
             output: OutputMode::Attached,
@@ -446,9 +444,10 @@ impl Parts<'_, '_> {
     fn close(&mut self, own: &mut InLoop, ended: &Ended, left: &Left) -> Result<(), Error> {
         let bytes = left.stats.bytes;
         let kept = own.kept_bytes + bytes <= MAX_KEPT_BYTES;
-        match kept {
-            true => own.kept_bytes += bytes,
-            false => drop(fs::remove_file(&left.path)),
+        if kept {
+            own.kept_bytes += bytes
+        } else {
+            drop(fs::remove_file(&left.path))
         }
         let checks = own.checked.as_ref().map(|checked| &checked.checks);
         let iteration = Iteration {

@@ -131,13 +131,13 @@ fn environment(facts: &EnvironmentFacts) -> String {
         format!("{} cache {number}", cache.kind.row().name)
     });
     // HOSTILE: programs of a setup say what they like.
-    let tools = facts
-        .tools
-        .iter()
-        .map(|(name, version)| match version.contains(name.as_str()) {
-            true => code(version).to_string(),
-            false => code(format!("{name} {version}")).to_string(),
-        });
+    let tools = facts.tools.iter().map(|(name, version)| {
+        if version.contains(name.as_str()) {
+            code(version).to_string()
+        } else {
+            code(format!("{name} {version}")).to_string()
+        }
+    });
     let parts = std::iter::once(image.to_owned()).chain(setup).chain(caches);
     parts.chain(tools).collect::<Vec<_>>().join(", ")
 }

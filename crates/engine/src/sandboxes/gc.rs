@@ -317,9 +317,10 @@ fn evict(host: &Host, id: SandboxId) -> Result<Option<PathBuf>, Error> {
     stop::end(host, id, EndReason::Expired)?;
     let seen = status::look(host, host.store.sandbox(id)?)?;
     let clean = record.head.is_none() && !seen.unsealed;
-    let saved = match clean {
-        true => None,
-        false => Some(save(host, &record, &shaping)?),
+    let saved = if clean {
+        None
+    } else {
+        Some(save(host, &record, &shaping)?)
     };
     fail::point("gc:saved");
     remove::remove_held(host, &record, Some(shaping))?;

@@ -28,9 +28,10 @@ impl NetworkChange {
 
     /// The rules that are left, and those that are added.
     fn apply(&self, rules: &Rules) -> Result<Rules, NetworkError> {
-        let mut kept = match self.offline {
-            true => Vec::new(),
-            false => rules.0.clone(),
+        let mut kept = if self.offline {
+            Vec::new()
+        } else {
+            rules.0.clone()
         };
         for text in &self.revoke {
             let before = kept.len();

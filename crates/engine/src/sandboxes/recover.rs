@@ -56,12 +56,13 @@ fn settle_one(host: &Host, record: &SandboxRecord, recovered: &mut Recovered) ->
     }
     // Whoever works on it, or starts an execution of it, holds the lock; nobody can hold one in
     // what is not there.
-    let _shaping = match places.directory.is_dir() {
-        true => match FileLock::take(&places.shaping())? {
+    let _shaping = if places.directory.is_dir() {
+        match FileLock::take(&places.shaping())? {
             Some(shaping) => Some(shaping),
             None => return Ok(()),
-        },
-        false => None,
+        }
+    } else {
+        None
     };
     // Looked at again: what was read before may have been somebody's work until now.
     let Ok(now) = host.store.sandbox(id) else {

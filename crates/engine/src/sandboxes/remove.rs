@@ -19,9 +19,10 @@ pub(super) const GONE: &str = ".gone";
 
 /// Removes a sandbox with its executions, checkpoints and history. Its forks do not notice.
 pub fn remove(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
-    let shaping = match host.places(record.id).directory.is_dir() {
-        true => Some(host.shape(record.id)?),
-        false => None,
+    let shaping = if host.places(record.id).directory.is_dir() {
+        Some(host.shape(record.id)?)
+    } else {
+        None
     };
     remove_held(host, record, shaping)
 }

@@ -140,11 +140,14 @@ impl Store {
             }
             transaction.commit()
         };
-        insert().map_err(|e| match is_unique_violation(&e) {
-            true => StoreError::CampaignTaken {
-                name: record.name.clone(),
-            },
-            false => self.campaign_failed("record", &record.name, e),
+        insert().map_err(|e| {
+            if is_unique_violation(&e) {
+                StoreError::CampaignTaken {
+                    name: record.name.clone(),
+                }
+            } else {
+                self.campaign_failed("record", &record.name, e)
+            }
         })
     }
 

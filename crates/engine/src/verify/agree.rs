@@ -73,9 +73,10 @@ pub(super) fn journal(manifest: &Manifest, text: &[u8]) -> Result<Vec<Line>, Str
     }
     let ends = matches!(lines.last().map(|l| &l.event), Some(Event::End { .. }));
     let begins = matches!(lines.first().map(|l| &l.event), Some(Event::Task { .. }));
-    match begins && ends {
-        true => Ok(lines),
-        false => Err("it does not go from the task to the end".to_owned()),
+    if begins && ends {
+        Ok(lines)
+    } else {
+        Err("it does not go from the task to the end".to_owned())
     }
 }
 
@@ -149,9 +150,10 @@ pub(super) fn result(
     {
         return Err("the journal tells of other iterations".to_owned());
     }
-    match checks(result, manifest, lines) {
-        true => Ok(()),
-        false => Err("the journal tells of other checks".to_owned()),
+    if checks(result, manifest, lines) {
+        Ok(())
+    } else {
+        Err("the journal tells of other checks".to_owned())
     }
 }
 

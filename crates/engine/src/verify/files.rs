@@ -49,9 +49,10 @@ pub(super) fn open(path: &Path) -> Result<OwnedFd, Error> {
         let looked = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
         looked.err() == Some(Errno::NOENT)
     };
-    match lacks(MANIFEST) && lacks(ATTESTATION) {
-        true => Err(Error::NoBundle(path.to_owned())),
-        false => Ok(directory),
+    if lacks(MANIFEST) && lacks(ATTESTATION) {
+        Err(Error::NoBundle(path.to_owned()))
+    } else {
+        Ok(directory)
     }
 }
 
@@ -101,8 +102,9 @@ fn read_file(directory: &OwnedFd, name: &'static str) -> io::Result<Result<Vec<u
     let most = most_bytes(name);
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > most {
-        true => Ok(Err(format!("`{name}` has more than {most} bytes"))),
-        false => Ok(Ok(bytes)),
+    if bytes.len() as u64 > most {
+        Ok(Err(format!("`{name}` has more than {most} bytes")))
+    } else {
+        Ok(Ok(bytes))
     }
 }

@@ -98,18 +98,17 @@ impl Address {
 
     /// Where a redirect from here leads.
     pub(super) fn follow(&self, to: &str, plain: PlainHttp) -> Result<Self, &'static str> {
-        let to = match to.starts_with('/') && !to.starts_with("//") {
-            true => {
-                let path: PathAndQuery = to.parse().map_err(|_| "it is not an address")?;
-                let mut parts = self.uri.clone().into_parts();
-                parts.path_and_query = Some(path);
-                let uri = Uri::from_parts(parts).map_err(|_| "it is not an address")?;
-                return Ok(Self {
-                    uri,
-                    ..self.clone()
-                });
-            }
-            false => Self::parse(to, plain),
+        let to = if to.starts_with('/') && !to.starts_with("//") {
+            let path: PathAndQuery = to.parse().map_err(|_| "it is not an address")?;
+            let mut parts = self.uri.clone().into_parts();
+            parts.path_and_query = Some(path);
+            let uri = Uri::from_parts(parts).map_err(|_| "it is not an address")?;
+            return Ok(Self {
+                uri,
+                ..self.clone()
+            });
+        } else {
+            Self::parse(to, plain)
         };
         let to = to.map_err(|error| match error {
             AddressError::Parse(_) => "it is neither a whole address nor a path",

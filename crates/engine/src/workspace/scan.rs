@@ -149,9 +149,10 @@ pub(crate) fn scan(
 /// copy of the folder does not tell them any more.
 pub(crate) fn aliases(folder: &Path, hidden: &Globs) -> Vec<ByteText> {
     let mut aliases = Vec::new();
-    let mut open = match hidden.is_empty() {
-        true => Vec::new(),
-        false => vec![PathBuf::new()],
+    let mut open = if hidden.is_empty() {
+        Vec::new()
+    } else {
+        vec![PathBuf::new()]
     };
     while let Some(relative) = open.pop() {
         for entry in fs::read_dir(folder.join(&relative))
@@ -202,9 +203,10 @@ fn aliased(path: &Path, aliases: &mut Vec<(u64, u64)>) {
 /// All names in the folder of these files.
 fn other_names(folder: &Path, aliases: &[(u64, u64)]) -> Vec<PathBuf> {
     let mut names = Vec::new();
-    let mut open = match aliases.is_empty() {
-        true => Vec::new(),
-        false => vec![PathBuf::new()],
+    let mut open = if aliases.is_empty() {
+        Vec::new()
+    } else {
+        vec![PathBuf::new()]
     };
     while let Some(relative) = open.pop() {
         for entry in fs::read_dir(folder.join(&relative))

@@ -270,9 +270,12 @@ impl Scene {
 
 /// The same changes, of a folder that is a top itself.
 fn without_prefix(set: &ChangeSet, prefix: &[u8]) -> ChangeSet {
-    let strip = |path: &ByteText| match prefix.is_empty() {
-        true => path.clone(),
-        false => ByteText::from(&path.as_bytes()[prefix.len() + 1..]),
+    let strip = |path: &ByteText| {
+        if prefix.is_empty() {
+            path.clone()
+        } else {
+            ByteText::from(&path.as_bytes()[prefix.len() + 1..])
+        }
     };
     let mut set = set.clone();
     for change in &mut set.changes {

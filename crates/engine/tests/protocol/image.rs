@@ -415,9 +415,10 @@ fn a_setup_is_root_of_its_image_only() {
         said.contains("installed") && !said.contains("image-release"),
         "{said}"
     );
-    let owner = match rustix::process::geteuid().is_root() {
-        true => "0 4755",
-        false => "1000 4755",
+    let owner = if rustix::process::geteuid().is_root() {
+        "0 4755"
+    } else {
+        "1000 4755"
     };
     assert!(said.contains(owner), "{said}");
 }

@@ -263,10 +263,7 @@ impl Exchange<'_> {
         match result {
             Ok(after) => {
                 self.tell(self.ledger.allowed()).await;
-                match from.is_over() {
-                    true => after,
-                    false => After::Close,
-                }
+                if from.is_over() { after } else { After::Close }
             }
             Err(stop) => {
                 self.stopped(stop, reply, from).await;
@@ -359,9 +356,12 @@ impl Exchange<'_> {
         self.ledger.used.replace(used);
         let old = matches!(&upstream, Upstream::One(one) if one.used);
         let repeat = old && self.may_repeat(from);
-        let stop = |error: io::Error| match repeat {
-            true => Stop::Stale,
-            false => Stop::host(flow, &error),
+        let stop = |error: io::Error| {
+            if repeat {
+                Stop::Stale
+            } else {
+                Stop::host(flow, &error)
+            }
         };
         self.ledger.asked.set(true);
         let (answered, whole) = {
@@ -432,9 +432,10 @@ impl Exchange<'_> {
             let over = piece.is_none();
             let mut piece = piece.unwrap_or_default();
             if let Some(search) = &mut search {
-                piece = match over {
-                    true => search.end(),
-                    false => search.piece(piece),
+                piece = if over {
+                    search.end()
+                } else {
+                    search.piece(piece)
                 };
                 if let Some(found) = search.seen.first() {
                     let denial = misplaced_denial(secrets.name(*found), "body");

@@ -95,9 +95,10 @@ impl Exchange<'_> {
             while !piece.is_empty() {
                 let go_on = passage.step(&mut piece).map_err(failed)?;
                 beside.piece(&go_on);
-                let now = match lag {
-                    true => std::mem::replace(&mut held, go_on),
-                    false => go_on,
+                let now = if lag {
+                    std::mem::replace(&mut held, go_on)
+                } else {
+                    go_on
                 };
                 put(out, now).await?;
             }

@@ -47,9 +47,10 @@ impl Opener {
     pub(crate) fn piece(&mut self, piece: &[u8]) -> io::Result<Vec<u8>> {
         if let (Self::Either, Some(first)) = (&self, piece.first()) {
             // The beginning of zlib says so: method 8, and a window of 32 KiB at most.
-            *self = match first & 0x0f == 8 && first >> 4 <= 7 {
-                true => Self::Zlib(ZlibDecoder::new(Vec::new())),
-                false => Self::Deflate(DeflateDecoder::new(Vec::new())),
+            *self = if first & 0x0f == 8 && first >> 4 <= 7 {
+                Self::Zlib(ZlibDecoder::new(Vec::new()))
+            } else {
+                Self::Deflate(DeflateDecoder::new(Vec::new()))
             };
         }
         match self {
@@ -110,9 +111,10 @@ impl<'a> Passage<'a> {
                 told: Vec::new(),
             });
         };
-        let opener = match nothing {
-            true => None,
-            false => Opener::of(&answer.fields)?,
+        let opener = if nothing {
+            None
+        } else {
+            Opener::of(&answer.fields)?
         };
         let mut search = Stream::new(needles);
         if let Some(reason) = needles.replace(&answer.reason, &mut search.seen) {

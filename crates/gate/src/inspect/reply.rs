@@ -117,9 +117,10 @@ impl<'a> Reply<'a> {
                 let (fields, reason) = (&answer.fields, &answer.reason);
                 let head = write_answer(answer.status, reason, fields, framing, close);
                 writer.send(&head).await?;
-                let body = match nothing {
-                    true => Outgoing::Nothing,
-                    false => Outgoing::One { writer, framing },
+                let body = if nothing {
+                    Outgoing::Nothing
+                } else {
+                    Outgoing::One { writer, framing }
                 };
                 Ok((body, keep))
             }
@@ -134,9 +135,10 @@ impl<'a> Reply<'a> {
                 }
                 let nothing = nothing || answer.length == Some(0);
                 let stream = respond.send_response(head, nothing).map_err(from_h2)?;
-                let body = match nothing {
-                    true => Outgoing::Nothing,
-                    false => Outgoing::Two(stream),
+                let body = if nothing {
+                    Outgoing::Nothing
+                } else {
+                    Outgoing::Two(stream)
                 };
                 Ok((body, true))
             }

@@ -46,9 +46,10 @@ pub(crate) enum Awaiting<'a> {
 
 /// The host as it stands in a request.
 fn authority(flow: &Flow, default: u16) -> String {
-    match flow.port == default {
-        true => flow.host.to_string(),
-        false => format!("{}:{}", flow.host, flow.port),
+    if flow.port == default {
+        flow.host.to_string()
+    } else {
+        format!("{}:{}", flow.host, flow.port)
     }
 }
 
@@ -69,9 +70,10 @@ pub(crate) async fn send<'a>(
             for (name, value) in fields.iter() {
                 whole.push(name, value);
             }
-            let upgrade: &[_] = match asked.socket {
-                true => &[("Connection", "Upgrade"), ("Upgrade", "websocket")],
-                false => &[],
+            let upgrade: &[_] = if asked.socket {
+                &[("Connection", "Upgrade"), ("Upgrade", "websocket")]
+            } else {
+                &[]
             };
             let (method, target) = (&asked.method, &asked.target);
             let mut head = write_request(method, target, &whole, asked.framing, upgrade);
@@ -81,12 +83,13 @@ pub(crate) async fn send<'a>(
             whole.wipe();
             fields.wipe();
             sent?;
-            let body = match nothing {
-                true => Outgoing::Nothing,
-                false => Outgoing::One {
+            let body = if nothing {
+                Outgoing::Nothing
+            } else {
+                Outgoing::One {
                     writer: &mut one.writer,
                     framing: asked.framing,
-                },
+                }
             };
             Ok((body, Awaiting::One(&mut one.reader)))
         }
@@ -114,9 +117,10 @@ pub(crate) async fn send<'a>(
                 request.headers_mut().insert(name, length.into());
             }
             let (answer, body) = send.send_request(request, nothing).map_err(from_h2)?;
-            let body = match nothing {
-                true => Outgoing::Nothing,
-                false => Outgoing::Two(body),
+            let body = if nothing {
+                Outgoing::Nothing
+            } else {
+                Outgoing::Two(body)
             };
             Ok((body, Awaiting::Two(answer)))
         }

@@ -111,13 +111,12 @@ fn read(flow: &Flow, head: &http::request::Parts, from: &Incoming<'_>) -> Result
         (false, _) if head.uri.authority().is_none() => return Err(HeadError::Host),
         (false, _) => {}
     }
-    let length = match fields.has("content-length") {
-        false => None,
-        true => {
-            let length = fields.once("content-length");
-            let length = length.and_then(|own| std::str::from_utf8(own).ok()?.parse().ok());
-            Some(length.ok_or(HeadError::Length)?)
-        }
+    let length = if !fields.has("content-length") {
+        None
+    } else {
+        let length = fields.once("content-length");
+        let length = length.and_then(|own| std::str::from_utf8(own).ok()?.parse().ok());
+        Some(length.ok_or(HeadError::Length)?)
     };
     let framing = match (from.is_over(), length) {
         (true, _) => Framing::None,

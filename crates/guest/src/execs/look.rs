@@ -22,9 +22,10 @@ const LOOK_SHARE: u32 = 3;
 impl Execs {
     pub(super) fn look_every(&self, now: Instant) -> Duration {
         let young = |exec: &Exec| now.saturating_duration_since(exec.started) < FIRST;
-        match self.running.values().any(young) {
-            true => LOOK_FIRST,
-            false => LOOK_EVERY,
+        if self.running.values().any(young) {
+            LOOK_FIRST
+        } else {
+            LOOK_EVERY
         }
     }
 

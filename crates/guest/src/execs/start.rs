@@ -37,9 +37,10 @@ pub(super) fn start(stream: u32, asked: Asked, ready: &mut Ready) -> io::Result<
     let path = asked.env.iter().find(|(key, _)| key.as_bytes() == b"PATH");
     // The agent's own, so that a command can open them once more, as `/dev/stdout` or by its terminal.
     let streams = ready.reach.as_agent(|| Streams::open(&asked))?;
-    let runs = match program.as_bytes() == PROGRAM.as_bytes() {
-        true => Runs::Ours,
-        false => Runs::Theirs,
+    let runs = if program.as_bytes() == PROGRAM.as_bytes() {
+        Runs::Ours
+    } else {
+        Runs::Theirs
     };
     let command = warden::Command {
         candidates: candidates(

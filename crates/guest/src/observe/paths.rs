@@ -74,10 +74,11 @@ impl Named {
             path.push(b'/');
             path.extend_from_slice(&self.name);
         }
-        match path.len() < NAME {
-            true => path,
+        if path.len() < NAME {
+            path
+        } else {
             // HOSTILE: the kernel took it without what we put before it.
-            false => plain(&path),
+            plain(&path)
         }
     }
 
@@ -277,9 +278,10 @@ fn read_link(path: &[u8]) -> Result<Vec<u8>, Nowhere> {
     match rustix::fs::readlink(path, Vec::new()).map(CString::into_bytes) {
         // HOSTILE: a name may end so and be there.
         Ok(target) if path.starts_with(b"/proc/") && target.ends_with(b" (deleted)") => {
-            match is_gone() {
-                true => Err(Nowhere::Gone),
-                false => Ok(target),
+            if is_gone() {
+                Err(Nowhere::Gone)
+            } else {
+                Ok(target)
             }
         }
         Ok(target) => Ok(target),
@@ -314,8 +316,9 @@ fn read_name(thread: i32, address: u64) -> Result<Vec<u8>, Errno> {
         name.extend_from_slice(&page[..count]);
         at += count as u64;
     }
-    match name.len() < NAME {
-        true => Ok(name),
-        false => Err(Errno::NAMETOOLONG),
+    if name.len() < NAME {
+        Ok(name)
+    } else {
+        Err(Errno::NAMETOOLONG)
     }
 }

@@ -74,9 +74,10 @@ impl Writes {
             Asked::Open { at, how } => {
                 let led = led(at)?;
                 let created = matches!(&led, Some(Ok(place)) if place.what.is_none());
-                let wrote = match created && how.creates {
-                    true => Wrote::Created,
-                    false => Wrote::Opened,
+                let wrote = if created && how.creates {
+                    Wrote::Created
+                } else {
+                    Wrote::Opened
                 };
                 let led = led.filter(|led| led.as_ref().map_or(true, is_file));
                 return Ok(self.tell_led(thread, led, wrote, table));
@@ -135,18 +136,20 @@ impl Writes {
             (Some(Ok(from)), Some(Ok(to))) => {
                 let name = self.name(&from.path);
                 self.last.remove(name.as_bytes());
-                let wrote = match exchange {
-                    true => Wrote::Exchanged { with: name },
-                    false => Wrote::Renamed { from: name },
+                let wrote = if exchange {
+                    Wrote::Exchanged { with: name }
+                } else {
+                    Wrote::Renamed { from: name }
                 };
                 self.tell(thread, to, wrote, table)
             }
             (None, _) | (_, None) => Vec::new(),
             // Of the one that is known, something went or came.
             (from, to) => {
-                let left = match exchange {
-                    true => Wrote::Created,
-                    false => Wrote::Removed,
+                let left = if exchange {
+                    Wrote::Created
+                } else {
+                    Wrote::Removed
                 };
                 let mut facts = self.tell_led(thread, from, left, table);
                 facts.extend(self.tell_led(thread, to, Wrote::Created, table));

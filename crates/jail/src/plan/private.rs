@@ -42,9 +42,10 @@ pub(super) fn mount(list: &mut List, spec: &Spec, workspace: &str) -> Result<(),
         }
     }
     for overlay in &spec.overlays {
-        let parts = match overlay.inside == Path::new("/home/agent") {
-            true => vec![text("home"), text("agent")],
-            false => mounts::parts(&overlay.inside, workspace)?,
+        let parts = if overlay.inside == Path::new("/home/agent") {
+            vec![text("home"), text("agent")]
+        } else {
+            mounts::parts(&overlay.inside, workspace)?
         };
         let mut lower = Vec::new();
         for number in 0..overlay.lower.len() {

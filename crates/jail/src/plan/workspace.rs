@@ -95,9 +95,10 @@ fn areas(list: &mut List, spec: &Spec, workspace: &str, inside: &str) -> Result<
         });
     }
     for area in areas {
-        let path = match area.path.as_os_str().is_empty() {
-            true => text("."),
-            false => host(&area.path)?,
+        let path = if area.path.as_os_str().is_empty() {
+            text(".")
+        } else {
+            host(&area.path)?
         };
         let attributes = match area.access {
             Access::Write => LAYER_ATTRIBUTES,

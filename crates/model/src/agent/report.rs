@@ -220,9 +220,10 @@ impl Field {
         };
         let steps: Vec<String> = path.split('.').map(str::to_owned).collect();
         let fine = steps.len() <= MAX_STEPS && steps.iter().all(|step| !step.is_empty());
-        match fine && of.as_deref() != Some("") {
-            true => Ok(Self { of, steps }),
-            false => Err("a place is `name.name`, or `TYPE:name.name`"),
+        if fine && of.as_deref() != Some("") {
+            Ok(Self { of, steps })
+        } else {
+            Err("a place is `name.name`, or `TYPE:name.name`")
         }
     }
 
@@ -242,9 +243,10 @@ impl Field {
 
 /// A place, or a list of them.
 fn fields<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Vec<Field> {
-    let lines = match value.get_ref().is_str() {
-        true => reader.line(value).into_iter().collect(),
-        false => reader.lines(value, |text| Field::parse(text).map(|_| ())),
+    let lines = if value.get_ref().is_str() {
+        reader.line(value).into_iter().collect()
+    } else {
+        reader.lines(value, |text| Field::parse(text).map(|_| ()))
     };
     if lines.len() > MAX_FIELDS {
         reader.wrong(value.span(), format!("at most {MAX_FIELDS} places"));

@@ -123,9 +123,10 @@ impl Tally {
         if name.is_empty() || self.failing.contains(&name) {
             return;
         }
-        match self.failing.len() < NAMES {
-            true => self.failing.push(name),
-            false => self.more += 1,
+        if self.failing.len() < NAMES {
+            self.failing.push(name)
+        } else {
+            self.more += 1
         }
     }
 

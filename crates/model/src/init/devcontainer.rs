@@ -337,9 +337,10 @@ impl Reader<'_> {
             // What a shell would take apart when more follows stays together.
             let is_simple = !command.replace("&&", "").contains([';', '|', '&', '#']);
             self.own.setup.push(Said {
-                value: match is_simple || matches!(value, Value::Array(_)) {
-                    true => command,
-                    false => format!("sh -c {}", word_of_shell(&command)),
+                value: if is_simple || matches!(value, Value::Array(_)) {
+                    command
+                } else {
+                    format!("sh -c {}", word_of_shell(&command))
                 },
                 why: format!("{}, {key}", self.place),
             });
@@ -454,9 +455,10 @@ fn filled(text: &str) -> Result<String, Unfilled> {
             name => match name.split_once(':') {
                 Some(("localEnv" | "env", variable)) => {
                     let variable = variable.split(':').next().unwrap_or_default();
-                    return Err(match is_variable(variable) {
-                        true => Unfilled::Host(variable.to_owned()),
-                        false => Unfilled::Other,
+                    return Err(if is_variable(variable) {
+                        Unfilled::Host(variable.to_owned())
+                    } else {
+                        Unfilled::Other
                     });
                 }
                 // A plain variable of a shell.
@@ -504,8 +506,9 @@ fn below(folder: &str, said: &str) -> Option<String> {
 /// A word that a shell takes as it is.
 fn word_of_shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:=@%+,".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }

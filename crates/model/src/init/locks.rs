@@ -458,9 +458,10 @@ fn one(own: &mut Proposed, files: &Files, kind: &Kind, folder: &str, is_said: bo
         let why = place.clone();
         own.setup.push(Said { value, why });
         if let Some(directory) = programs_of(kind) {
-            let directory = match directory.starts_with('~') {
-                true => directory.to_owned(),
-                false => join(folder, directory),
+            let directory = if directory.starts_with('~') {
+                directory.to_owned()
+            } else {
+                join(folder, directory)
             };
             add(
                 &mut own.path,

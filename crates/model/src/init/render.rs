@@ -46,15 +46,14 @@ impl Proposed {
             let key: Vec<String> = self.key.iter().map(|said| quoted(&said.value)).collect();
             let one = format!("[{}]", key.join(", "));
             let why = "a change in one of these runs the setup again";
-            match one.len() <= WIDE {
-                true => line(&commented("key", &one, why)),
-                false => {
-                    line(&format!("key = [ # {why}"));
-                    for item in &key {
-                        line(&format!("    {item},"));
-                    }
-                    line("]");
+            if one.len() <= WIDE {
+                line(&commented("key", &one, why))
+            } else {
+                line(&format!("key = [ # {why}"));
+                for item in &key {
+                    line(&format!("    {item},"));
                 }
+                line("]");
             }
         }
         if !self.path.is_empty() {

@@ -34,9 +34,10 @@ impl Area {
         }
         let names: Vec<String> = path.split('/').map(str::to_owned).collect();
         let odd = |name: &String| matches!(name.as_str(), "" | "." | "..");
-        match names.iter().any(odd) {
-            true => Err(AreaError::Path),
-            false => Ok(Self(names)),
+        if names.iter().any(odd) {
+            Err(AreaError::Path)
+        } else {
+            Ok(Self(names))
         }
     }
 
@@ -69,9 +70,10 @@ impl Area {
 
 impl fmt::Display for Area {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.is_empty() {
-            true => f.write_str("**"),
-            false => f.write_str(&self.0.join("/")),
+        if self.0.is_empty() {
+            f.write_str("**")
+        } else {
+            f.write_str(&self.0.join("/"))
         }
     }
 }

@@ -275,9 +275,10 @@ fn variable_name(name: &str) -> Result<(), String> {
         .bytes()
         .next()
         .is_some_and(|byte| !byte.is_ascii_digit());
-    match first && name.len() <= 256 && name.bytes().all(plain) {
-        true => Ok(()),
-        false => Err(format!("`{name}` is not the name of a variable")),
+    if first && name.len() <= 256 && name.bytes().all(plain) {
+        Ok(())
+    } else {
+        Err(format!("`{name}` is not the name of a variable"))
     }
 }
 
@@ -289,9 +290,10 @@ fn host_path(text: &str, home: Option<&Path>) -> Result<PathBuf, &'static str> {
         (None, _) => PathBuf::from(text),
     };
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
-    match path.is_absolute() && path.components().all(plain) {
-        true => Ok(path),
-        false => Err("an absolute path without `..` is meant, or one that begins with `~/`"),
+    if path.is_absolute() && path.components().all(plain) {
+        Ok(path)
+    } else {
+        Err("an absolute path without `..` is meant, or one that begins with `~/`")
     }
 }
 

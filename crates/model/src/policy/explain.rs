@@ -52,9 +52,10 @@ impl Question {
         let Some(at) = text.find("://") else {
             let path = text.strip_prefix("./").unwrap_or(text);
             let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
-            return match !path.is_empty() && Path::new(path).components().all(plain) {
-                true => Ok(Self::Path(path.trim_end_matches('/').to_owned())),
-                false => Err(QuestionError::Path),
+            return if !path.is_empty() && Path::new(path).components().all(plain) {
+                Ok(Self::Path(path.trim_end_matches('/').to_owned()))
+            } else {
+                Err(QuestionError::Path)
             };
         };
         let (method, scheme) = match text[..at].rsplit_once(' ') {
@@ -72,9 +73,10 @@ impl Question {
         let rest = &text[at + 3..];
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (host, port) = place_of(&rest[..end], Some(usual))?;
-        let target = match rest[end..].starts_with('/') {
-            true => rest[end..].to_owned(),
-            false => format!("/{}", &rest[end..]),
+        let target = if rest[end..].starts_with('/') {
+            rest[end..].to_owned()
+        } else {
+            format!("/{}", &rest[end..])
         };
         Ok(Self::Request {
             host,
@@ -208,9 +210,10 @@ impl Effective {
         let deepest = |lines: &[Line], folded: bool| {
             let areas = lines.iter().filter_map(|line| {
                 let area = Area::parse(&line.text).ok()?;
-                let holds = match folded {
-                    true => area.holds_folded(&asked),
-                    false => area.holds(&asked),
+                let holds = if folded {
+                    area.holds_folded(&asked)
+                } else {
+                    area.holds(&asked)
                 };
                 holds.then(|| (area.depth(), line.clone()))
             });

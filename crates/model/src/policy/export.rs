@@ -56,9 +56,10 @@ fn forms(pattern: &str) -> Result<Vec<String>, ExportError> {
     if plain.is_empty() || plain.split('/').any(|part| matches!(part, "." | "..")) {
         return Err(ExportError::Nothing(pattern.to_owned()));
     }
-    let whole = match plain.contains('/') {
-        true => plain.strip_prefix('/').unwrap_or(plain).to_owned(),
-        false => format!("**/{plain}"),
+    let whole = if plain.contains('/') {
+        plain.strip_prefix('/').unwrap_or(plain).to_owned()
+    } else {
+        format!("**/{plain}")
     };
     let is_directory = plain.len() < bare.len();
     let is_pattern = plain.contains(['*', '?', '[', ']', '{', '}', '\\']);
@@ -85,9 +86,12 @@ pub fn covers(outer: &str, inner: &str) -> bool {
 fn covers_form(outer: &str, inner: &str) -> bool {
     let richer = |text: &str| text.contains(['?', '[', ']', '{', '}', '\\', '!']);
     // What is in a directory has at least one name more than the directory.
-    let below = |text: &str| match text.ends_with("/**") {
-        true => format!("{text}/*"),
-        false => text.to_owned(),
+    let below = |text: &str| {
+        if text.ends_with("/**") {
+            format!("{text}/*")
+        } else {
+            text.to_owned()
+        }
     };
     outer == inner
         || !richer(outer)

@@ -118,9 +118,10 @@ fn plain(pattern: &str) -> Result<String, GlobError> {
     if bare.is_empty() || bare.split('/').any(|part| part == "..") {
         return Err(GlobError::Nothing(pattern.to_owned()));
     }
-    Ok(match bare.contains('/') {
-        true => bare.strip_prefix('/').unwrap_or(bare).to_owned(),
-        false => format!("**/{bare}"),
+    Ok(if bare.contains('/') {
+        bare.strip_prefix('/').unwrap_or(bare).to_owned()
+    } else {
+        format!("**/{bare}")
     })
 }
 

@@ -184,9 +184,10 @@ impl Narrowing<'_> {
         let own = &mut self.policy.review;
         let mut lost = Vec::new();
         for check in asked.checks {
-            match own.checks.len() < MAX_CHECKS {
-                true => own.add(check),
-                false => lost.push(check),
+            if own.checks.len() < MAX_CHECKS {
+                own.add(check)
+            } else {
+                lost.push(check)
             }
         }
         add(&mut own.protected, asked.protected);
@@ -283,9 +284,10 @@ fn common(
         }
         let inside = own.iter().filter(|own| holds(&line.text, &own.text));
         let inside: Vec<Line> = inside.cloned().collect();
-        match inside.is_empty() {
-            true => lost.push(line),
-            false => add(&mut kept, inside),
+        if inside.is_empty() {
+            lost.push(line)
+        } else {
+            add(&mut kept, inside)
         }
     }
     (kept, lost)

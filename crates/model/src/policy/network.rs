@@ -468,9 +468,10 @@ impl Rules {
     }
 
     fn missing(&self, host: &Host) -> Reason {
-        match self.with(Effect::Allow).any(|rule| rule.host.matches(host)) {
-            true => Reason::Port,
-            false => Reason::Host,
+        if self.with(Effect::Allow).any(|rule| rule.host.matches(host)) {
+            Reason::Port
+        } else {
+            Reason::Host
         }
     }
 

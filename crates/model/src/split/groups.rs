@@ -80,9 +80,10 @@ pub fn parse(output: &[u8], known: &BTreeSet<ByteText>) -> Result<Vec<Vec<ByteTe
         }
         groups.push(own.into_iter().collect());
     }
-    match groups.is_empty() {
-        true => Err(GroupsError::Nothing),
-        false => Ok(groups),
+    if groups.is_empty() {
+        Err(GroupsError::Nothing)
+    } else {
+        Ok(groups)
     }
 }
 
@@ -120,9 +121,10 @@ fn plain(path: ByteText, group: usize) -> Result<ByteText, GroupsError> {
     let out = bare.starts_with(b"/")
         || bare.split(|byte| *byte == b'/').any(|part| part == b"..")
         || bare.contains(&0);
-    match out {
-        true => Err(GroupsError::Outside { path, group }),
-        false => Ok(ByteText::from(bare)),
+    if out {
+        Err(GroupsError::Outside { path, group })
+    } else {
+        Ok(ByteText::from(bare))
     }
 }
 

@@ -36,9 +36,10 @@ impl Selection {
         };
         // Who names nothing else names only what comes first or last.
         let all = split.matching.is_some() || matches!(split.by, By::Command(_));
-        let files = match split.files.is_empty() {
-            true if all => None,
-            _ => Some(globs(&split.files)?),
+        let files = if split.files.is_empty() && all {
+            None
+        } else {
+            Some(globs(&split.files)?)
         };
         let matching = split.matching.as_ref();
         Ok(Self {

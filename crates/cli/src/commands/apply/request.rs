@@ -85,10 +85,7 @@ impl Request {
             branch: branch.to_owned(),
             title: self.title.clone().unwrap_or(title),
             body,
-            draft: match self.draft {
-                true => Draft::Yes,
-                false => Draft::No,
-            },
+            draft: if self.draft { Draft::Yes } else { Draft::No },
         };
         Ok(pull_request::publish(
             home,
@@ -101,9 +98,10 @@ impl Request {
 
 /// Tells what came of it.
 pub fn tell(published: &Published, out: &mut impl std::io::Write) -> std::io::Result<()> {
-    let done = match published.found {
-        true => "is open already",
-        false => "is open",
+    let done = if published.found {
+        "is open already"
+    } else {
+        "is open"
     };
     writeln!(
         out,

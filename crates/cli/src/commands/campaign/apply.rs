@@ -118,32 +118,37 @@ impl Apply {
                 .as_ref()
                 .map_or_else(|| "runs".to_owned(), |campaign| campaign.name.clone()),
             branch: self.branch.clone(),
-            shape: match self.stacked {
-                true => Shape::Stacked,
-                false => Shape::One,
+            shape: if self.stacked {
+                Shape::Stacked
+            } else {
+                Shape::One
             },
             base: self.base.clone(),
             into: self.into.clone(),
-            links: match self.allow_links {
-                true => OuterLinks::Allowed,
-                false => OuterLinks::Refused,
+            links: if self.allow_links {
+                OuterLinks::Allowed
+            } else {
+                OuterLinks::Refused
             },
             author: author.map_err(Error::Apply)?,
-            undecided: match self.approve {
-                false => Undecided::Left,
-                true => Undecided::Approved {
+            undecided: if !self.approve {
+                Undecided::Left
+            } else {
+                Undecided::Approved {
                     why: self.why.clone(),
                     anyway: self.anyway,
-                },
+                }
             },
             last: self.checks.clone(),
-            fresh: match self.again {
-                true => Fresh::Again,
-                false => Fresh::Kept,
+            fresh: if self.again {
+                Fresh::Again
+            } else {
+                Fresh::Kept
             },
-            extent: match self.dry_run {
-                true => Extent::Look,
-                false => Extent::Apply,
+            extent: if self.dry_run {
+                Extent::Look
+            } else {
+                Extent::Apply
             },
             despite: self.anyway,
             request: typed.request(&home, &folder)?,
@@ -163,18 +168,18 @@ impl Apply {
             _ => Vec::new(),
         };
         if self.rebase.is_some() && sent_back.is_empty() {
-            let why = match merged.made {
-                true => "nothing was left out for what the others did",
-                false => "there is no branch to stand on",
+            let why = if merged.made {
+                "nothing was left out for what the others did"
+            } else {
+                "there is no branch to stand on"
             };
             eprintln!("note: no task was sent back: {why}");
         }
-        match self.json {
-            true => {
-                let mut out = std::io::stdout().lock();
-                writeln!(out, "{}", clean_json(&serde_json::to_string(&merged)?))?;
-            }
-            false => self.tell(&merged)?,
+        if self.json {
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "{}", clean_json(&serde_json::to_string(&merged)?))?;
+        } else {
+            self.tell(&merged)?
         }
         for path in &sent_back {
             eprintln!("sent back: {}", clean(&path.display().to_string()));
@@ -328,9 +333,10 @@ fn send_back(
         let onto = Onto { commit, tree };
         tasks.push(rebased(&was, left, bundle.patch_text(), onto));
     }
-    match tasks.is_empty() {
-        true => Ok(Vec::new()),
-        false => Ok(write_tasks(&tasks, directory)?),
+    if tasks.is_empty() {
+        Ok(Vec::new())
+    } else {
+        Ok(write_tasks(&tasks, directory)?)
     }
 }
 
@@ -354,8 +360,9 @@ fn exit_code(merged: &Merged) -> ExitCode {
     if !merged.last.hold() {
         return ExitCode::from(CHECKS_FAILED);
     }
-    match merged.left_out.iter().any(lost) || merged.taken.is_empty() {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    if merged.left_out.iter().any(lost) || merged.taken.is_empty() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     }
 }

@@ -296,9 +296,10 @@ impl State {
         let room = rows.saturating_sub(1).max(lines.len());
         let mut left = room - lines.len();
         let all = self.running.len();
-        let shown = match all <= left {
-            true => all,
-            false => left.saturating_sub(1),
+        let shown = if all <= left {
+            all
+        } else {
+            left.saturating_sub(1)
         };
         for ((number, attempt), row) in self.running.iter().take(shown) {
             lines.push(self.row(*number, *attempt, row, now, columns));

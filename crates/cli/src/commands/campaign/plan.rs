@@ -173,9 +173,10 @@ fn first_file(task: &PlannedTask, room: usize) -> String {
         Oversize::Together => "large: they change together".to_owned(),
     }));
     about.extend(task.staged.map(|count| format!("{count} staged")));
-    let about = match about.is_empty() {
-        true => String::new(),
-        false => format!("  ({})", about.join("; ")),
+    let about = if about.is_empty() {
+        String::new()
+    } else {
+        format!("  ({})", about.join("; "))
     };
     let more = match task.files.len() {
         0 | 1 => String::new(),
@@ -211,10 +212,7 @@ fn totals(out: &mut dyn Write, planned: &Planned) -> std::io::Result<()> {
             .take(3)
             .map(|path| shorten(&path.to_text(), 60))
             .collect();
-        let more = match left.count > some.len() {
-            true => ", …",
-            false => "",
-        };
+        let more = if left.count > some.len() { ", …" } else { "" };
         writeln!(
             out,
             "left out: {} {}: {}{more}",

@@ -28,9 +28,10 @@ impl Report {
         let record = store.campaign(&self.name)?;
         let report = campaign::report(&home, &store, &record)?;
         let mut out = std::io::stdout().lock();
-        match self.json {
-            true => writeln!(out, "{}", clean_json(&serde_json::to_string(&report)?))?,
-            false => write!(out, "{}", clean(&report.markdown()))?,
+        if self.json {
+            writeln!(out, "{}", clean_json(&serde_json::to_string(&report)?))?
+        } else {
+            write!(out, "{}", clean(&report.markdown()))?
         }
         Ok(ExitCode::SUCCESS)
     }

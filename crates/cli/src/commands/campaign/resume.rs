@@ -42,9 +42,10 @@ impl Resume {
         if campaign::is_driven(&home, &record)? {
             return Err(Error::from(CampaignError::Driven(record.name)).into());
         }
-        let again = match self.failed {
-            true => Again::Unsuccessful,
-            false => Again::Nothing,
+        let again = if self.failed {
+            Again::Unsuccessful
+        } else {
+            Again::Nothing
         };
         record.settings = self.bounds.over(record.settings);
         if let Some(file) = &self.plan {

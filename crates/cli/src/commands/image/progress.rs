@@ -113,12 +113,11 @@ impl Progress for Shown {
             Event::Unpacking { .. } => {}
             Event::Unpacked { layer } => {
                 self.done += 1;
-                match self.bar {
-                    true => self.draw(),
-                    false => {
-                        let text = format!("{}: unpacked", self.short(layer));
-                        self.line(&text);
-                    }
+                if self.bar {
+                    self.draw()
+                } else {
+                    let text = format!("{}: unpacked", self.short(layer));
+                    self.line(&text);
                 }
             }
             Event::Renamed { name, before } => {

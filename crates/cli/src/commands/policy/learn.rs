@@ -69,9 +69,10 @@ impl Learn {
             let effective = policy::check(&home, file).map_err(Error::Policy)?;
             return self.judged(None, &effective, &runs, whole);
         }
-        let denied = match self.include_denied {
-            true => Denied::Included,
-            false => Denied::Listed,
+        let denied = if self.include_denied {
+            Denied::Included
+        } else {
+            Denied::Listed
         };
         let mut resolved: BTreeMap<String, Option<Preset>> = BTreeMap::new();
         let proposal = propose(&runs, denied, &mut |name| {
@@ -114,9 +115,10 @@ impl Learn {
             }
             tell(&replayed, runs.len());
         }
-        Ok(match replayed.denied == 0 && whole {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
+        Ok(if replayed.denied == 0 && whole {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
         })
     }
 }
@@ -138,9 +140,10 @@ fn tell(replayed: &Replay, runs: usize) {
         1 => "1 run".to_owned(),
         runs => format!("{runs} runs"),
     };
-    let unused = match replayed.unused.is_empty() {
-        true => "none".to_owned(),
-        false => replayed.unused.join(", "),
+    let unused = if replayed.unused.is_empty() {
+        "none".to_owned()
+    } else {
+        replayed.unused.join(", ")
     };
     eprintln!(
         "replayed against {runs}: would have denied {} of {}; unused grants: {}",

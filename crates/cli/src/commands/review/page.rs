@@ -262,15 +262,17 @@ impl<'a> Page<'a> {
         let head = format!("@@ -{from},{old} +{to},{new} @@");
         let mut rows = plain(Style::Hunk, &head, columns);
         let is_long = folding == Folding::AsItIs && self.is_folded(Block::Hunk(file, at));
-        let most = match is_long {
-            true => (LINES / 2, COLUMNS / 4),
-            false => (usize::MAX, usize::MAX),
+        let most = if is_long {
+            (LINES / 2, COLUMNS / 4)
+        } else {
+            (usize::MAX, usize::MAX)
         };
         let (lines, folded) = lines(hunk, most);
         // Without a width it is a document, for programs and pagers as well.
-        match (WIDE..usize::MAX).contains(&columns) {
-            true => wide::rows(&lines, columns, &mut rows),
-            false => narrow(&lines, columns, &mut rows),
+        if (WIDE..usize::MAX).contains(&columns) {
+            wide::rows(&lines, columns, &mut rows)
+        } else {
+            narrow(&lines, columns, &mut rows)
         }
         if let Some(folded) = folded {
             let line = format!("┄┄ folded: {folded}; `u` shows all of it");

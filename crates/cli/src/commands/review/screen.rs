@@ -192,9 +192,10 @@ impl Screen {
             }
         }
         tcflush(stdin(), QueueSelector::IFlush)?;
-        Ok(match typed.contains(&0x03) {
-            true => Typed::Interrupt,
-            false => Typed::Nothing,
+        Ok(if typed.contains(&0x03) {
+            Typed::Interrupt
+        } else {
+            Typed::Nothing
         })
     }
 

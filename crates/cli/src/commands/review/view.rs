@@ -20,9 +20,12 @@ fn state_line(title: &str, name: &str, hunk: &str, columns: usize) -> String {
         "? keys  q quit",
     ];
     let width = |text: &str| cells(text).iter().map(|cell| cell.columns).sum::<usize>();
-    let line = |name: &str, keys: &str| match name.is_empty() {
-        true => format!("{title} │ {hunk} │ {keys}"),
-        false => format!("{title} │ {name} │ {hunk} │ {keys}"),
+    let line = |name: &str, keys: &str| {
+        if name.is_empty() {
+            format!("{title} │ {hunk} │ {keys}")
+        } else {
+            format!("{title} │ {name} │ {hunk} │ {keys}")
+        }
     };
     let fits = |line: &String| width(line) <= columns;
     if let Some(whole) = KEYS.iter().map(|keys| line(name, keys)).find(fits) {
@@ -135,17 +138,16 @@ impl<'p> View<'p> {
                 hunk += usize::from(at <= self.block);
             }
         }
-        let text = match self.message.is_empty() {
-            false => self.message.clone(),
-            true => {
-                let name = self.page.name(self.current()).unwrap_or_default();
-                state_line(
-                    &self.title,
-                    &name,
-                    &format!("hunk {hunk}/{hunks}"),
-                    self.columns,
-                )
-            }
+        let text = if !self.message.is_empty() {
+            self.message.clone()
+        } else {
+            let name = self.page.name(self.current()).unwrap_or_default();
+            state_line(
+                &self.title,
+                &name,
+                &format!("hunk {hunk}/{hunks}"),
+                self.columns,
+            )
         };
         let cells = cells(&text);
         // Of a long question the end is what is being typed.
@@ -154,14 +156,16 @@ impl<'p> View<'p> {
             used += cell.columns;
             used <= self.columns
         });
-        let from = match self.message.is_empty() {
-            true => 0,
-            false => cells.len() - fits.count(),
+        let from = if self.message.is_empty() {
+            0
+        } else {
+            cells.len() - fits.count()
         };
         let shown = super::glyphs::wrap(&cells[from..], self.columns)[0];
-        match colour {
-            true => format!("\x1b[1m{}", paint(&Row::of(Style::Plain, shown), colour)),
-            false => paint(&Row::of(Style::Plain, shown), colour),
+        if colour {
+            format!("\x1b[1m{}", paint(&Row::of(Style::Plain, shown), colour))
+        } else {
+            paint(&Row::of(Style::Plain, shown), colour)
         }
     }
 
@@ -272,10 +276,7 @@ impl<'p> View<'p> {
             return;
         }
         for block in self.block..self.page.blocks.len() {
-            let from = match block == self.block {
-                true => self.row + 1,
-                false => 0,
-            };
+            let from = if block == self.block { self.row + 1 } else { 0 };
             let rows = self.rows(block);
             let has = |row: &Row| row.text().to_lowercase().contains(&sought);
             if let Some(at) = rows.iter().skip(from).position(has) {

@@ -69,9 +69,10 @@ pub fn said(usage: &Usage) -> String {
         let (whole, rest) = (micros / 1_000_000, micros % 1_000_000 / 100);
         words.push(format!("${whole}.{rest:04}"));
     }
-    match words.is_empty() {
-        true => "nothing of what it used".to_owned(),
-        false => words.join(", "),
+    if words.is_empty() {
+        "nothing of what it used".to_owned()
+    } else {
+        words.join(", ")
     }
 }
 

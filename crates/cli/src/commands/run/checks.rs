@@ -83,9 +83,10 @@ fn tell_end(report: &CheckReport, before: &str) {
     let Some((tree, ran)) = failed else {
         return;
     };
-    let printed = match ran.stdout_tail.trim().is_empty() {
-        true => &ran.stderr_tail,
-        false => &ran.stdout_tail,
+    let printed = if ran.stdout_tail.trim().is_empty() {
+        &ran.stderr_tail
+    } else {
+        &ran.stdout_tail
     };
     let lines: Vec<&str> = printed.trim_end().lines().collect();
     if lines.is_empty() {

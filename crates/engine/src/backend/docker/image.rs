@@ -124,12 +124,13 @@ pub fn look(engine: &Engine, places: &Path, image: &str) -> Result<Looked, Backe
             }
         }
     };
-    match looked.in_the_way {
-        true => Err(BackendError::DoesNotHold {
+    if looked.in_the_way {
+        Err(BackendError::DoesNotHold {
             backend: super::DOCKER,
             what: "an image that has something else than a directory at `/.ringfence`",
-        }),
-        false => Ok(looked),
+        })
+    } else {
+        Ok(looked)
     }
 }
 

@@ -234,20 +234,17 @@ impl Place {
             write(&etc.join(name), content)?;
         }
         let looked = failed("look at", Path::new("/"));
-        let bundles = match spec.root == Root::Host {
-            true => {
-                let facts = HostFacts::gather().map_err(looked)?;
-                mounts.push(read_only(&etc, "/etc")?);
-                mounts.extend(system(&facts, &etc)?);
-                facts.bundles.clone()
-            }
+        let bundles = if spec.root == Root::Host {
+            let facts = HostFacts::gather().map_err(looked)?;
+            mounts.push(read_only(&etc, "/etc")?);
+            mounts.extend(system(&facts, &etc)?);
+            facts.bundles.clone()
+        } else {
             // Wherever programs of an image may look.
-            false => {
-                let nowhere = std::iter::empty::<&Path>();
-                HostFacts::gather_for_image(nowhere)
-                    .map_err(looked)?
-                    .bundles
-            }
+            let nowhere = std::iter::empty::<&Path>();
+            HostFacts::gather_for_image(nowhere)
+                .map_err(looked)?
+                .bundles
         };
         // An engine has files of its own for some of these; ours are on top.
         for (name, _) in &files {

@@ -85,9 +85,10 @@ impl Told {
         loop {
             let kills = self.heard.memory_kills.load(Ordering::Acquire);
             // One that is gone will be told to be over.
-            let within = match is_gone && !self.heard.over.load(Ordering::Acquire) {
-                true => OVER_WITHIN,
-                false => TOLD_WITHIN,
+            let within = if is_gone && !self.heard.over.load(Ordering::Acquire) {
+                OVER_WITHIN
+            } else {
+                TOLD_WITHIN
             };
             if kills > 0 || began.elapsed() > within {
                 return kills;

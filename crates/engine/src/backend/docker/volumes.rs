@@ -116,14 +116,13 @@ fn part_of(
     }
     let work = work.join(part);
     make_all(&work)?;
-    let lower: Vec<PathBuf> = match parts.is_empty() || is_opaque(&top) {
+    let lower: Vec<PathBuf> = if parts.is_empty() || is_opaque(&top) {
         // The kernel wants one below.
-        true => {
-            let empty = work.with_extension("empty");
-            make_all(&empty)?;
-            vec![empty]
-        }
-        false => parts.into_iter().map(|(path, _)| path).collect(),
+        let empty = work.with_extension("empty");
+        make_all(&empty)?;
+        vec![empty]
+    } else {
+        parts.into_iter().map(|(path, _)| path).collect()
     };
     written(&lower, &top, &work, inside)
 }

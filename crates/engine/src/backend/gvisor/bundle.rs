@@ -227,9 +227,10 @@ impl Bundle {
     /// Something to mount on, of the same kind as what will be mounted.
     fn mount_point(&self, host: &Path, inside: &Path) -> Result<(), BackendError> {
         let found = fs::metadata(host).map_err(failed("look at", host))?;
-        match found.is_dir() {
-            true => self.directory(inside),
-            false => self.file(inside, b""),
+        if found.is_dir() {
+            self.directory(inside)
+        } else {
+            self.file(inside, b"")
         }
     }
 

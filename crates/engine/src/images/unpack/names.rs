@@ -57,12 +57,13 @@ pub(super) fn read(name: &[u8]) -> Result<Name, &'static str> {
         .split(|&byte| byte == b'/')
         .any(|part| part.starts_with(WHITEOUT))
     {
-        return match above
+        return if above
             .split(|&byte| byte == b'/')
             .any(|part| part.starts_with(AUFS))
         {
-            true => Ok(Name::OfAufs),
-            false => Err("it goes through a whiteout"),
+            Ok(Name::OfAufs)
+        } else {
+            Err("it goes through a whiteout")
         };
     }
     if last == OPAQUE {

@@ -11,9 +11,10 @@ pub(in crate::images) enum Owners {
 
 impl Owners {
     pub fn of_this_process() -> Self {
-        match rustix::process::geteuid().is_root() {
-            true => Self::AsInTar,
-            false => Self::Caller,
+        if rustix::process::geteuid().is_root() {
+            Self::AsInTar
+        } else {
+            Self::Caller
         }
     }
 }

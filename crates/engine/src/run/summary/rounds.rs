@@ -26,9 +26,10 @@ pub(super) fn lines(rounds: &Option<Looped>) -> Vec<String> {
         ));
     }
     for own in &looped.iterations {
-        let kept = match own.kept {
-            true => "",
-            false => ", its patch is not kept",
+        let kept = if own.kept {
+            ""
+        } else {
+            ", its patch is not kept"
         };
         lines.push(format!(
             "iteration {}: {} after {}; {}, +{} −{} lines; {}; patch `{}`{kept}",

@@ -47,13 +47,14 @@ pub(super) fn plain(text: &Text<'_>) -> Option<Tally> {
         return None;
     }
     let ended = packages.summaries;
-    match tests.passed > 0 {
-        true => Some(Tally {
+    if tests.passed > 0 {
+        Some(Tally {
             summaries: ended,
             last: packages.last,
             ..tests
-        }),
-        false => packages.found(),
+        })
+    } else {
+        packages.found()
     }
 }
 

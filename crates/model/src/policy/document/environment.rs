@@ -145,9 +145,10 @@ fn switch<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<Switch> {
 /// Looked at closely where it is looked up; here only that it is one word.
 fn image(text: &str) -> Result<(), &'static str> {
     let plain = |byte: u8| byte.is_ascii_graphic();
-    match !text.is_empty() && text.len() <= MAX_IMAGE && text.bytes().all(plain) {
-        true => Ok(()),
-        false => Err("the name of an image is meant, or `host` for none"),
+    if !text.is_empty() && text.len() <= MAX_IMAGE && text.bytes().all(plain) {
+        Ok(())
+    } else {
+        Err("the name of an image is meant, or `host` for none")
     }
 }
 
@@ -176,9 +177,10 @@ fn setup<'t>(reader: &mut Reader<'t>, value: &Value<'t>) -> Option<Line> {
 
 /// A file of the folder, by its path from the top.
 fn key_file(text: &str) -> Result<(), &'static str> {
-    match is_below(text) {
-        true => Ok(()),
-        false => Err("the path of a file of the folder is meant, from its top, without `..`"),
+    if is_below(text) {
+        Ok(())
+    } else {
+        Err("the path of a file of the folder is meant, from its top, without `..`")
     }
 }
 
@@ -186,9 +188,10 @@ fn key_file(text: &str) -> Result<(), &'static str> {
 fn directory(text: &str) -> Result<(), &'static str> {
     let rest = text.strip_prefix("~/").or(text.strip_prefix('/'));
     let rest = rest.unwrap_or(text);
-    match is_below(rest) && !rest.starts_with('~') && !text.contains(':') {
-        true => Ok(()),
-        false => Err("a directory inside is meant: `bin` of the folder, `~/bin` or `/opt/x/bin`"),
+    if is_below(rest) && !rest.starts_with('~') && !text.contains(':') {
+        Ok(())
+    } else {
+        Err("a directory inside is meant: `bin` of the folder, `~/bin` or `/opt/x/bin`")
     }
 }
 

@@ -195,9 +195,10 @@ fn double(text: &str) -> Result<SocketAddr, &'static str> {
             .map_err(|_| error)?,
         None => place.parse().map_err(|_| error)?,
     };
-    match to.ip().is_loopback() && to.port() != 0 {
-        true => Ok(to),
-        false => Err(error),
+    if to.ip().is_loopback() && to.port() != 0 {
+        Ok(to)
+    } else {
+        Err(error)
     }
 }
 

@@ -50,9 +50,10 @@ impl PathPattern {
 
 /// As those read it to whom a `%2F` is a slash.
 fn split(plain: &str) -> Cow<'_, str> {
-    match plain.contains("%2F") {
-        true => Cow::Owned(plain.replace("%2F", "/")),
-        false => Cow::Borrowed(plain),
+    if plain.contains("%2F") {
+        Cow::Owned(plain.replace("%2F", "/"))
+    } else {
+        Cow::Borrowed(plain)
     }
 }
 

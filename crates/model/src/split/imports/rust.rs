@@ -104,9 +104,10 @@ pub(super) fn resolve(tree: &Tree, from: &ByteText, path: &[String]) -> Option<B
         let parts = place.iter().chain(&rest[..length]);
         let module: Vec<&str> = parts.map(String::as_str).collect();
         let at = join(&root, module.join("/").as_bytes());
-        let files = match module.is_empty() {
-            true => vec![join(&root, b"lib.rs"), join(&root, b"main.rs")],
-            false => vec![[&at[..], b".rs"].concat(), join(&at, b"mod.rs")],
+        let files = if module.is_empty() {
+            vec![join(&root, b"lib.rs"), join(&root, b"main.rs")]
+        } else {
+            vec![[&at[..], b".rs"].concat(), join(&at, b"mod.rs")]
         };
         if let Some(found) = tree.first(files) {
             return Some(found);
