@@ -108,7 +108,7 @@ impl Fitting {
         if !self.plan.ops.is_empty() {
             let Self { run, target, plan } = self;
             let root = target.root.as_fd();
-            execute::execute(home, run, root, &target.top, plan, allowed)?;
+            execute::execute(home, run, root, &target.top, &plan, allowed)?;
         }
         Ok(applied)
     }

@@ -173,7 +173,7 @@ impl Work {
         all
     }
 
-    fn record(&mut self, exec: u64, path: &str, what: Wrote, result: io::Result<()>) -> bool {
+    fn record(&mut self, exec: u64, path: &str, what: Wrote, result: &io::Result<()>) -> bool {
         let write = Observed::Write(Write {
             exec: Some(exec),
             pid: 1,
@@ -217,7 +217,7 @@ impl Work {
             Ok(file) => (Some(file), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        self.record(exec, path, what, result);
+        self.record(exec, path, what, &result);
         let file = file?;
         self.opened.insert(path.into(), exec);
         for name in self.names(path) {
@@ -235,7 +235,7 @@ impl Work {
         }
         let what = Wrote::Renamed { from: from.into() };
         let result = fs::rename(self.at(from), self.at(to));
-        if self.record(exec, to, what, result) {
+        if self.record(exec, to, what, &result) {
             self.moved(exec, &moved, from, to);
         }
     }
@@ -285,7 +285,7 @@ impl Work {
             Verb::Create => {
                 let result = fs::File::create_new(self.at(one));
                 let result = result.and_then(|mut file| file.write_all(line.as_bytes()));
-                if self.record(exec, one, Wrote::Created, result) {
+                if self.record(exec, one, Wrote::Created, &result) {
                     self.truth.bring(Path::new(one), self.now, exec);
                     self.opened.insert(one.into(), exec);
                 }
@@ -294,19 +294,19 @@ impl Work {
             Verb::Exchange => self.exchange(exec, one, two),
             Verb::Link => {
                 let result = fs::hard_link(self.at(one), self.at(two));
-                if self.record(exec, two, Wrote::Linked { to: one.into() }, result) {
+                if self.record(exec, two, Wrote::Linked { to: one.into() }, &result) {
                     self.truth.bring(Path::new(two), self.now, exec);
                 }
             }
             Verb::Symlink => {
                 let result = std::os::unix::fs::symlink("to", self.at(one));
-                if self.record(exec, one, Wrote::Symlinked, result) {
+                if self.record(exec, one, Wrote::Symlinked, &result) {
                     self.truth.bring(Path::new(one), self.now, exec);
                 }
             }
             Verb::Unlink => {
                 let result = fs::remove_file(self.at(one));
-                if self.record(exec, one, Wrote::Removed, result) {
+                if self.record(exec, one, Wrote::Removed, &result) {
                     self.truth.remove(Path::new(one), exec);
                 }
             }
@@ -324,7 +324,7 @@ impl Work {
                     return;
                 }
                 let result = fs::set_permissions(&real, fs::Permissions::from_mode(mode));
-                self.record(exec, one, Wrote::Mode, result);
+                self.record(exec, one, Wrote::Mode, &result);
                 for name in self.names(one) {
                     self.truth.mode.insert(name, (self.now, exec));
                 }
@@ -340,7 +340,7 @@ impl Work {
         let (from, to) = (self.at(one), self.at(two));
         let result = renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE);
         let what = Wrote::Exchanged { with: two.into() };
-        if self.record(exec, one, what, result.map_err(Into::into)) {
+        if self.record(exec, one, what, &result.map_err(Into::into)) {
             self.truth.remove_all(&first, exec);
             self.truth.remove_all(&second, exec);
             self.moved_in(exec, &first, one, two);

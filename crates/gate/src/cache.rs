@@ -68,7 +68,7 @@ impl Cache {
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         for name in ["urls", "contents", "partial"] {
             let path = root.join(name);
-            fs::create_dir_all(&path).map_err(|error| named(&path, error))?;
+            fs::create_dir_all(&path).map_err(|error| named(&path, &error))?;
         }
         Ok(Self {
             root: root.to_owned(),
@@ -180,7 +180,7 @@ impl Cache {
 
 fn list(folder: &Path) -> io::Result<Vec<(u64, PathBuf, SystemTime)>> {
     let mut all = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|error| named(folder, error))? {
+    for entry in fs::read_dir(folder).map_err(|error| named(folder, &error))? {
         let entry = entry?;
         // Another gate may have removed it.
         if let Ok(data) = entry.metadata()
@@ -276,7 +276,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn named(path: &Path, error: io::Error) -> io::Error {
+fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 

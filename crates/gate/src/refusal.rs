@@ -17,7 +17,7 @@ pub(crate) fn body(flow: &Flow, denial: &Denial) -> Vec<u8> {
         "detail": denial.detail,
         "allow": denial.allow,
     });
-    with_end(body)
+    with_end(&body)
 }
 
 /// The whole answer of HTTP/1.1 to what is denied. The connection ends with it.
@@ -32,7 +32,7 @@ pub(crate) fn denied(flow: &Flow, denial: &Denial) -> Vec<u8> {
 
 /// The body of an answer that says 400.
 pub(crate) fn malformed_body(detail: &str) -> Vec<u8> {
-    with_end(json!({"error": "malformed request", "detail": detail}))
+    with_end(&json!({"error": "malformed request", "detail": detail}))
 }
 
 /// The whole answer to a request that cannot be read in one way only.
@@ -47,7 +47,7 @@ pub(crate) fn failed(flow: &Flow, detail: &str) -> Vec<u8> {
 
 /// The body of an answer that says 502.
 pub(crate) fn failed_body(flow: &Flow, detail: &str) -> Vec<u8> {
-    with_end(json!({
+    with_end(&json!({
         "error": "the host cannot be reached",
         "host": flow.host.to_string(),
         "port": flow.port,
@@ -60,7 +60,7 @@ fn is_short_text(line: &str) -> bool {
     line.len() <= 256 && line.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
-fn with_end(body: serde_json::Value) -> Vec<u8> {
+fn with_end(body: &serde_json::Value) -> Vec<u8> {
     let mut bytes = body.to_string().into_bytes();
     bytes.push(b'\n');
     bytes

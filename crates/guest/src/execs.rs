@@ -150,13 +150,13 @@ impl Execs {
         self.watchdog.begin();
     }
 
-    pub fn input(&mut self, stream: u32, bytes: Vec<u8>) {
+    pub fn input(&mut self, stream: u32, bytes: &[u8]) {
         if let Some(input) = self
             .running
             .get_mut(&stream)
             .and_then(|exec| exec.stdin.as_mut())
         {
-            input.pending.extend_from_slice(&bytes);
+            input.pending.extend_from_slice(bytes);
         }
     }
 

@@ -176,7 +176,7 @@ impl Guest {
                 Incoming::Request(stream, request) => self.answer(stream, request)?,
                 Incoming::Input(stream, bytes) => {
                     if !self.files.input(stream, &bytes) {
-                        self.execs.input(stream, bytes);
+                        self.execs.input(stream, &bytes);
                     }
                 }
                 Incoming::EndInput(stream) => {

@@ -88,6 +88,10 @@ fn make(want: Want) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "our copy of the socket is closed once it was sent"
+)]
 fn answer(gate: BorrowedFd<'_>, made: rustix::io::Result<OwnedFd>) -> rustix::io::Result<()> {
     let number = match &made {
         Ok(_) => 0,

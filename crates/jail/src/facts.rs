@@ -240,7 +240,7 @@ fn stays_visible(target: &[u8]) -> bool {
     target.starts_with(b"/usr/") || target.starts_with(b"../usr/") || !target.contains(&b'/')
 }
 
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Content {
     Read,
     Skip,

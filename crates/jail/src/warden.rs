@@ -202,6 +202,10 @@ pub struct Warden {
 ///
 /// INVARIANT: called by the guest, which has one thread. Nothing of a command that is watched runs
 /// before the guest has the listener.
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "the guest must not hold the streams of a command that has started"
+)]
 pub fn start(command: Command, watched: Option<&Watched>) -> io::Result<Warden> {
     let (read, write) = io::pipe()?;
     let (ours, theirs) = observe::pair()?;

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -23,8 +23,11 @@ pub fn row(env: &Sandboxed, fixture: &Fixture, id: &str, more: Value) -> Result<
         "prompt": "do it",
         "check": "true",
     });
-    for (key, value) in more.as_object().context("no object")? {
-        row[key] = value.clone();
+    let Value::Object(more) = more else {
+        bail!("no object");
+    };
+    for (key, value) in more {
+        row[&key] = value;
         if key == "steps" {
             row.as_object_mut().context("no object")?.remove("prompt");
         }

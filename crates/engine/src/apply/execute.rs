@@ -32,7 +32,7 @@ pub(super) fn execute(
     run: RunId,
     root: BorrowedFd<'_>,
     top: &Path,
-    plan: Plan,
+    plan: &Plan,
     allowed: &Allowed<'_>,
 ) -> Result<(), ApplyError> {
     let _lock = FileLock::wait(&recover::lock_path(home), || {})?;
@@ -54,7 +54,7 @@ pub(super) fn execute(
         }
     };
     fail::point("apply:begun");
-    let prepared = prepare(root, &stage, &plan, &mut intent);
+    let prepared = prepare(root, &stage, plan, &mut intent);
     let prepared = prepared.and_then(|()| {
         fail::point("apply:staged");
         // A power cut must not leave names without contents behind.
@@ -69,7 +69,7 @@ pub(super) fn execute(
         return Err(error);
     }
     fail::point("apply:recorded");
-    if let Err(error) = swap(root, &stage, &plan, &intent) {
+    if let Err(error) = swap(root, &stage, plan, &intent) {
         let left = recover::undo(root, &stage, &intent);
         if !left.is_empty() {
             // What was there stays in the stage, and the intent with it.

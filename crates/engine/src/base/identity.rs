@@ -8,7 +8,7 @@
 //! As in `git describe --dirty`, files that git does not track do not count.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use ringfence_model::ByteText;
@@ -45,7 +45,7 @@ pub(crate) fn seek(
     started: Started,
     scratch: PathBuf,
 ) -> std::io::Result<Seeking> {
-    let found = std::thread::Builder::new().spawn(move || look(repo, started, scratch))?;
+    let found = std::thread::Builder::new().spawn(move || look(repo, started, &scratch))?;
     Ok(Seeking { found })
 }
 
@@ -93,7 +93,7 @@ fn unreadable(error: &LookupError) -> Base {
     }
 }
 
-fn look(repo: Option<Repository>, started: Started, scratch: PathBuf) -> Found {
+fn look(repo: Option<Repository>, started: Started, scratch: &Path) -> Found {
     let folder = |why: &str| Found {
         base: Base::Folder {
             why: why.to_owned(),
@@ -110,7 +110,7 @@ fn look(repo: Option<Repository>, started: Started, scratch: PathBuf) -> Found {
         return folder(why);
     }
     let objects = repo.common_dir.join("objects");
-    let tree = Lookup::begin(&objects, repo.hash, &scratch)
+    let tree = Lookup::begin(&objects, repo.hash, scratch)
         .and_then(|mut lookup| Ok((lookup.tree_of(&commit)?, lookup)));
     let (tree, mut lookup) = match tree {
         Ok(found) => found,

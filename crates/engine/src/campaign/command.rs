@@ -1,6 +1,6 @@
 //! A split's own command, in a sandbox without a network on a view of the folder.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,6 @@ pub(super) fn groups(
     let own = open_folder(room.home, folder.path())?;
     let workspace = Workspace::create(room.home, room.id, own, &View::default(), &files)?;
     let spec = spec(&workspace, &Standing::default(), &limits, None);
-    let inside = spec.workspace.inside.clone();
     let start = Start {
         name: room.id.as_str(),
         spec: &spec,
@@ -64,7 +63,7 @@ pub(super) fn groups(
     let mut spool = Spool::ends_only();
     let mut disk = DiskWatch::new(&workspace.upper(), &limits)?;
     let mut heard = Heard::default();
-    let exec = exec(line, inside, &limits);
+    let exec = exec(line, &spec.workspace.inside, &limits);
     let records = Records {
         spool: &mut spool,
         disk: &mut disk,
@@ -88,7 +87,7 @@ pub(super) fn groups(
     Ok(groups)
 }
 
-fn exec(line: &str, inside: PathBuf, limits: &Limits) -> Exec {
+fn exec(line: &str, inside: &Path, limits: &Limits) -> Exec {
     Exec {
         argv: ["/bin/sh", "-c", line].map(ByteText::from).to_vec(),
         env: environment(&[]),

@@ -258,6 +258,10 @@ impl Floor<'_> {
     }
 
     /// One worker, until there is nothing more to do.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "a worker that goes home closes what it was told to stop by"
+    )]
     fn work(&self, signals: Signals) {
         match Store::open(self.shop.home) {
             Ok(store) => {
@@ -388,14 +392,14 @@ impl Floor<'_> {
     fn decide(&self, store: &Store, at: usize) {
         let entry = self.lock().entries[at].clone();
         let decided = self.shop.decide(store, &entry);
-        self.becomes(store, at, decided);
+        self.becomes(store, at, &decided);
     }
 
     /// The one place where a task becomes something else.
-    fn becomes(&self, store: &Store, at: usize, record: TaskRecord) {
+    fn becomes(&self, store: &Store, at: usize, record: &TaskRecord) {
         self.lock().entries[at].record = record.clone();
         fail::point("campaign:decided");
-        if let Err(error) = store.end_task(self.shop.campaign.id, &record) {
+        if let Err(error) = store.end_task(self.shop.campaign.id, record) {
             // The next driver finds it by its runs.
             let note = format!(
                 "task {}: its end could not be recorded: {}",
@@ -404,7 +408,7 @@ impl Floor<'_> {
             );
             self.shop.watcher.told(&Told::Note { note: &note });
         }
-        self.shop.watcher.told(&Told::Over { task: &record });
+        self.shop.watcher.told(&Told::Over { task: record });
         self.count_time(store);
         fail::point("campaign:told");
     }
@@ -490,7 +494,7 @@ impl Floor<'_> {
             }
         }
         for (at, record) in left {
-            self.becomes(store, at, record);
+            self.becomes(store, at, &record);
         }
     }
 

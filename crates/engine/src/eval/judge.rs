@@ -57,7 +57,7 @@ pub(super) fn agent(
     let (put_back, open) = site.without_exam(about, &stacked)?;
     result.put_back_more = put_back.len().saturating_sub(MAX_TOUCHED);
     result.put_back = put_back.into_iter().take(MAX_TOUCHED).collect();
-    decide(how, row, &site, about, over(open, tests), result)
+    decide(how, row, &site, about, &over(open, tests), result)
 }
 
 /// What is known to be right.
@@ -77,7 +77,7 @@ pub(super) fn gold(
     let site = site(host, base, &request)?;
     let logs = site.directory().join("logs");
     let about = about(Path::new(""), &[], &logs);
-    decide(how, row, &site, about, over(gold, tests), result)
+    decide(how, row, &site, about, &over(gold, tests), result)
 }
 
 fn open(base: &Base) -> Result<File, Error> {
@@ -171,10 +171,10 @@ fn decide(
     row: &Row,
     site: &Site<'_>,
     about: About<'_>,
-    files: Laid,
+    files: &Laid,
     result: &mut RowResult,
 ) -> Result<(), Error> {
-    let ran = site.run_once(about, &files, &Inputs::default())?;
+    let ran = site.run_once(about, files, &Inputs::default())?;
     let own = row.checks.iter().map(|check| (check.clone(), None));
     let tests = test_lines(&how.test_command, &row.tests).into_iter();
     let tests = tests.map(|(line, count)| (line, Some(count)));

@@ -99,14 +99,14 @@ pub(super) fn build(
             repo,
             ".gitignore",
             patterns::rebase_ignore,
-            private::excludes(repo),
+            &private::excludes(repo),
         ),
     )?;
     let own = repo.common_dir.join("info/attributes");
     let own = files::read_if_usable(&own, RULES_BYTES, Links::Refuse).unwrap_or_default();
     files::write(
         &private.join("info/attributes"),
-        &rules_above(repo, ".gitattributes", patterns::rebase_attributes, own),
+        &rules_above(repo, ".gitattributes", patterns::rebase_attributes, &own),
     )?;
     builder
         .notes
@@ -218,7 +218,7 @@ fn rules_above(
     repo: &Repository,
     name: &str,
     rebase: fn(&[u8], &[u8]) -> Option<Vec<u8>>,
-    own: Vec<u8>,
+    own: &[u8],
 ) -> Vec<u8> {
     let mut out = Vec::new();
     let mut add = |text: &[u8], rest: &[u8]| {
@@ -230,7 +230,7 @@ fn rules_above(
         }
     };
     // Weakest first: the rules of the repository, then those of each directory downwards.
-    add(&own, &repo.prefix);
+    add(own, &repo.prefix);
     let mut rest = &repo.prefix[..];
     let mut dir = repo.top.clone();
     loop {

@@ -57,7 +57,7 @@ pub fn import(
     }
     images
         .into_iter()
-        .map(|image| keep(&shelf, store, &archive, image, name.as_ref(), progress))
+        .map(|image| keep(&shelf, store, &archive, &image, name.as_ref(), progress))
         .collect()
 }
 
@@ -84,7 +84,7 @@ fn keep(
     shelf: &Shelf,
     store: &Store,
     archive: &Archive,
-    image: Inside,
+    image: &Inside,
     name: Option<&Reference>,
     progress: &mut dyn Progress,
 ) -> Result<Image, ImageError> {
@@ -422,7 +422,7 @@ impl Archive {
 
     fn choose<'d>(&self, listed: &'d [Descriptor]) -> Result<&'d Descriptor, ImageError> {
         manifest::choose(listed)
-            .map_err(|made_for| wrong_machine(&self.path.display().to_string(), made_for))
+            .map_err(|made_for| wrong_machine(&self.path.display().to_string(), &made_for))
     }
 
     fn of_layout(&self, descriptor: &Descriptor) -> Result<Inside, ImageError> {

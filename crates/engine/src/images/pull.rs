@@ -181,7 +181,7 @@ fn find_out(
         match read {
             Manifest::Index(manifests) => {
                 let chosen = manifest::choose(&manifests);
-                let chosen = chosen.map_err(|made_for| wrong_machine(&shown, made_for))?;
+                let chosen = chosen.map_err(|made_for| wrong_machine(&shown, &made_for))?;
                 version = chosen.digest.to_string();
                 expected = Some(chosen.digest);
             }
@@ -216,7 +216,7 @@ pub(super) fn check(
 ) -> Result<(), ImageError> {
     if config.os != "linux" || config.architecture != config::architecture() {
         let made_for = format!("{}/{}", config.os, config.architecture);
-        return Err(wrong_machine(reference, made_for));
+        return Err(wrong_machine(reference, &made_for));
     }
     if diffs.len() != blobs {
         return Err(ImageError::Document {
@@ -228,7 +228,7 @@ pub(super) fn check(
     Ok(())
 }
 
-pub(super) fn wrong_machine(reference: &str, made_for: String) -> ImageError {
+pub(super) fn wrong_machine(reference: &str, made_for: &str) -> ImageError {
     let plain: String = made_for
         .chars()
         .filter(|c| !c.is_control())

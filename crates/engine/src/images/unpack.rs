@@ -172,7 +172,7 @@ impl Making {
             Name::Whiteout(path) => self.white_out(path),
             Name::OfAufs => Ok(()),
             Name::Plain(path) => match entry.kind {
-                Some(EntryKind::Directory) => self.directory(path, entry),
+                Some(EntryKind::Directory) => self.directory(&path, entry),
                 Some(EntryKind::File) => self.file(path, entry, reader),
                 Some(EntryKind::Symlink) => self.symlink(path, entry),
                 Some(EntryKind::HardLink) => self.hard_link(path, entry),
@@ -185,12 +185,12 @@ impl Making {
         }
     }
 
-    fn directory(&mut self, path: Vec<u8>, entry: &Entry) -> Result<(), UnpackError> {
-        if !self.directories.contains_key(&path) {
-            self.parent_of(&path)?;
-            self.make_directory(&path)?;
+    fn directory(&mut self, path: &[u8], entry: &Entry) -> Result<(), UnpackError> {
+        if !self.directories.contains_key(path) {
+            self.parent_of(path)?;
+            self.make_directory(path)?;
         }
-        self.describe_directory(&path, entry)
+        self.describe_directory(path, entry)
     }
 
     /// Makes a directory whose parent is there, in the place of what is there.

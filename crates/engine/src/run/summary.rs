@@ -488,11 +488,12 @@ fn section(text: &mut String, title: &str, lines: Vec<String>) {
         return;
     }
     let _ = writeln!(text, "\n## {title}\n");
-    for line in lines.iter().take(LISTED) {
+    let count = lines.len();
+    for line in lines.into_iter().take(LISTED) {
         let _ = writeln!(text, "- {line}");
     }
-    if lines.len() > LISTED {
-        let _ = writeln!(text, "- … and {} more", lines.len() - LISTED);
+    if count > LISTED {
+        let _ = writeln!(text, "- … and {} more", count - LISTED);
     }
 }
 

@@ -302,7 +302,7 @@ fn is_intent(entry: &std::io::Result<fs::DirEntry>) -> bool {
     name.as_bytes().ends_with(b".json")
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Snapshot {
     Taken,
     Skipped,

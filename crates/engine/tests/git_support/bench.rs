@@ -40,7 +40,7 @@ impl Bench {
             .args(["-euc", script])
             .output()
             .unwrap();
-        checked(script, output)
+        checked(script, &output)
     }
 
     fn command(&self, program: &str, at: &Path) -> Command {
@@ -106,7 +106,7 @@ impl Bench {
             .env_remove("GIT_COMMITTER_EMAIL")
             .output()
             .unwrap();
-        checked(script, output)
+        checked(script, &output)
     }
 
     /// Every file below a directory with type, mode, time and content.
@@ -169,7 +169,7 @@ impl Bench {
     }
 }
 
-fn checked(script: &str, output: Output) -> String {
+fn checked(script: &str, output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),

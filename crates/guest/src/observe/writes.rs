@@ -113,7 +113,7 @@ impl Writes {
 
     fn tell_led(&mut self, thread: i32, led: Led, wrote: Wrote, table: &Table) -> Vec<Observed> {
         match led {
-            Some(Ok(place)) => self.tell(thread, place, wrote, table),
+            Some(Ok(place)) => self.tell(thread, &place, wrote, table),
             Some(Err(name)) => self.unplaced(thread, name, table),
             None => Vec::new(),
         }
@@ -141,7 +141,7 @@ impl Writes {
                 } else {
                     Wrote::Renamed { from: name }
                 };
-                self.tell(thread, to, wrote, table)
+                self.tell(thread, &to, wrote, table)
             }
             (None, _) | (_, None) => Vec::new(),
             // Of the one that is known, something went or came.
@@ -174,7 +174,7 @@ impl Writes {
         vec![Observed::Write(write)]
     }
 
-    fn tell(&mut self, thread: i32, place: Place, wrote: Wrote, table: &Table) -> Vec<Observed> {
+    fn tell(&mut self, thread: i32, place: &Place, wrote: Wrote, table: &Table) -> Vec<Observed> {
         let moved_out = match &wrote {
             Wrote::Renamed { from } | Wrote::Exchanged { with: from } => {
                 !from.as_bytes().starts_with(b"/")

@@ -10,6 +10,10 @@ use crate::measure::{Fit, Room};
 use crate::place::{Last, Parents, Root};
 use crate::walk::walk;
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "each tool takes its request by value: some use it up"
+)]
 pub fn glob(root: &Root, request: GlobRequest) -> Outcome<GlobAnswer> {
     let limit = request.limit.unwrap_or(DEFAULT_PATHS);
     if limit == 0 || limit > MAX_PATHS {

@@ -11,6 +11,10 @@ use crate::measure::{Fit, Room};
 use crate::place::{Last, Parents, Root};
 use crate::walk::walk;
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "each tool takes its request by value: some use it up"
+)]
 pub fn list(root: &Root, request: ListRequest) -> Outcome<ListAnswer> {
     let depth = request.depth.unwrap_or(1);
     if depth == 0 || depth > MAX_DEPTH {

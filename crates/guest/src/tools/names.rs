@@ -13,6 +13,10 @@ use rustix::io::Errno;
 use crate::failure::{Hint as _, Outcome, conflict, invalid, refused, refused_io};
 use crate::place::{Last, Parents, Place, Root};
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "each tool takes its request by value: some use it up"
+)]
 pub fn stat(root: &Root, request: StatRequest) -> Outcome<ToolEntry> {
     let place = root.find(&request.path, Last::Keep, Parents::Existing)?;
     let stat = place.must_stat()?;
@@ -46,6 +50,10 @@ fn kind(mode: u32) -> ToolEntryKind {
     }
 }
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "each tool takes its request by value: some use it up"
+)]
 pub fn mkdir(root: &Root, request: MkdirRequest) -> Outcome<MkdirAnswer> {
     let place = root.find(&request.path, Last::Follow, Parents::Make)?;
     let mode = Mode::from_raw_mode(0o777);
@@ -60,6 +68,10 @@ pub fn mkdir(root: &Root, request: MkdirRequest) -> Outcome<MkdirAnswer> {
     })
 }
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "each tool takes its request by value: some use it up"
+)]
 pub fn remove(root: &Root, request: RemoveRequest) -> Outcome<RemoveAnswer> {
     let place = root.find(&request.path, Last::Keep, Parents::Existing)?;
     not_the_root(&place, "remove")?;
@@ -85,6 +97,10 @@ pub fn remove(root: &Root, request: RemoveRequest) -> Outcome<RemoveAnswer> {
     })
 }
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "each tool takes its request by value: some use it up"
+)]
 pub fn rename(root: &Root, request: MoveRequest) -> Outcome<MoveAnswer> {
     let from = root.find(&request.from, Last::Keep, Parents::Existing)?;
     not_the_root(&from, "move")?;

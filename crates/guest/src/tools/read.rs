@@ -23,6 +23,10 @@ struct Part {
     truncated: bool,
 }
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "each tool takes its request by value: some use it up"
+)]
 pub fn read(root: &Root, request: ReadRequest) -> Outcome<ReadAnswer> {
     let length = request.length.unwrap_or(DEFAULT_READ);
     if length > MAX_READ {

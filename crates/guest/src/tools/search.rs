@@ -35,6 +35,10 @@ struct Search {
     limit: usize,
 }
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "each tool takes its request by value: some use it up"
+)]
 pub fn search(root: &Root, request: SearchRequest) -> Outcome<SearchAnswer> {
     let mut search = Search::new(&request)?;
     let place = root.find(&request.path, Last::Follow, Parents::Existing)?;

@@ -141,11 +141,11 @@ impl Screen {
                 }
                 Key::Char('b') => {
                     let lines = view.page.writers(view.current());
-                    self.overlay(&mut view, lines)?;
+                    self.overlay(&mut view, &lines)?;
                 }
                 Key::Char('?' | 'h') => {
-                    let lines = HELP.iter().map(|line| (*line).to_owned()).collect();
-                    self.overlay(&mut view, lines)?;
+                    let lines: Vec<String> = HELP.iter().map(|line| (*line).to_owned()).collect();
+                    self.overlay(&mut view, &lines)?;
                 }
                 key => view.step(key),
             }
@@ -223,11 +223,11 @@ impl Screen {
     }
 
     /// Shows some lines until a key is pressed.
-    fn overlay(&mut self, view: &mut View<'_>, lines: Vec<String>) -> anyhow::Result<()> {
+    fn overlay(&mut self, view: &mut View<'_>, lines: &[String]) -> anyhow::Result<()> {
         loop {
             view.resize();
             let mut rows: Vec<String> = Vec::new();
-            for line in &lines {
+            for line in lines {
                 let wrapped = plain(Style::Plain, line, view.columns);
                 rows.extend(wrapped.iter().map(|row| paint(row, self.colour)));
             }
