@@ -12,7 +12,7 @@
 //!
 //! INVARIANT: no program is started on the folder, and nothing of `.git` is written when a patch
 //! goes to the working tree. Nothing is written through a link or into another file system. Who is
-//! killed leaves an intent, and the next command undoes or finishes it ([`recover`]).
+//! killed leaves an intent, and the next command undoes or finishes it ([`recover()`]).
 
 mod branch;
 mod bundle;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! INVARIANT: what a backend was not seen to enforce, it does not have. Guarantees come from
-//! [`probe`], which starts a sandbox and tries, and each sandbox proves itself before anything runs in it.
+//! [`probe()`], which starts a sandbox and tries, and each sandbox proves itself before anything runs in it.
 
 mod docker;
 mod error;

@@ -16,7 +16,7 @@
 //! place of a file that the folder has, now or later.
 //!
 //! INVARIANT: a setup writes nothing but its own layer: it runs in a sandbox like an agent's, and what
-//! it left is cut down ([`prune`]) before anybody sees it. The key names all that it was made of
+//! it left is cut down (`prune`) before anybody sees it. The key names all that it was made of
 //! ([`Inputs`]).
 
 mod build;
