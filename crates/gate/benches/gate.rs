@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "figures are what it is for")]
 
-#[path = "../tests/support/kit.rs"]
+#[path = "../tests/integration/kit.rs"]
 #[allow(dead_code, reason = "each program uses its own part")]
 mod kit;
 

@@ -4,10 +4,10 @@
 //! network of its own.
 #![allow(clippy::print_stdout, reason = "the figures are what a bench is for")]
 
-#[path = "../tests/support/kit.rs"]
+#[path = "../tests/integration/kit.rs"]
 #[allow(dead_code, reason = "each program uses its own part")]
 mod kit;
-#[path = "../tests/support/site.rs"]
+#[path = "../tests/integration/site.rs"]
 #[allow(dead_code, reason = "each program uses its own part")]
 mod site;
 

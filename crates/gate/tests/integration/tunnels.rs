@@ -1,15 +1,13 @@
 //! Many connections, large ones, broken ones, and what ends them.
 
-#[path = "support/kit.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod kit;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 
-use kit::{Gate, World, connect, echo_server, read_all, recorder, rule, rules, setup};
 use ringfence_model::gate::{Happened, Traffic};
 use ringfence_model::policy::network::{Reason, Rules};
+
+use crate::kit;
+use kit::{Gate, World, connect, echo_server, read_all, recorder, rule, rules, setup};
 
 fn bytes_of(traffic: &Traffic) -> Option<(u64, u64)> {
     match traffic.result {

@@ -1,18 +1,16 @@
 //! Connections to the addresses that names have inside.
 
-#[path = "support/kit.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod kit;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown};
 
+use ringfence_model::gate::{Happened, Traffic, Via};
+use ringfence_model::policy::network::{Reason, Rules};
+
+use crate::kit;
 use kit::{
     Gate, World, connect, echo_server, has_curl, hello, plain_rule, read_all, recorder, rule,
     rules, setup, tls_server,
 };
-use ringfence_model::gate::{Happened, Traffic, Via};
-use ringfence_model::policy::network::{Reason, Rules};
 
 /// Bytes to a fatal alert of TLS.
 const ALERT: [u8; 6] = [21, 3, 3, 0, 2, 2];

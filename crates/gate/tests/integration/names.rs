@@ -1,15 +1,13 @@
 //! The name service, from inside.
 
-#[path = "support/kit.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod kit;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 
-use kit::{Gate, World, ask, connect, question, rules, setup};
 use ringfence_model::gate::{NAMES_FIRST, Via};
 use ringfence_model::policy::network::Reason;
+
+use crate::kit;
+use kit::{Gate, World, ask, connect, question, rules, setup};
 
 fn code(answer: &[u8]) -> u8 {
     answer[3] & 15

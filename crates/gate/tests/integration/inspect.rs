@@ -1,17 +1,13 @@
 //! Requests inside connections, as real clients and hostile ones send them.
 
-#[path = "support/kit.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod kit;
-#[path = "support/site.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod site;
-
 use std::io::{Read as _, Write as _};
 
-use kit::read_all;
 use ringfence_model::gate::Happened;
 use ringfence_model::policy::network::Reason;
+
+use crate::kit;
+use crate::site;
+use kit::read_all;
 use site::{Looking, a_test, hello, tunnel};
 
 #[test]

@@ -1,12 +1,5 @@
 //! HTTP/2 on both sides of the gate.
 
-#[path = "support/kit.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod kit;
-#[path = "support/site.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod site;
-
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -14,14 +7,17 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
-use kit::{World, rules, setup};
 use ringfence_model::gate::{BoundSecret, Happened, Setup};
 use ringfence_model::host::HostPattern;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use site::{Looking, Outside};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::kit;
+use crate::site;
+use kit::{World, rules, setup};
+use site::{Looking, Outside};
 
 const FAKE: &str = "sk-fake-0123456789abcdef";
 const REAL: &str = "sk-real-fedcba9876543210";

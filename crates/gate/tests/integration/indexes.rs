@@ -1,19 +1,15 @@
 //! Package indexes: hosts that they name, and artefacts that are fetched once for all sandboxes.
 
-#[path = "support/kit.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod kit;
-#[path = "support/site.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod site;
-
 use std::io::Write as _;
 use std::path::Path;
 
-use kit::{World, rules, setup};
 use ringfence_model::gate::{Happened, Index, IndexKind, Mock, Setup, Traffic};
 use ringfence_model::host::Host;
 use ringfence_model::policy::network::Reason;
+
+use crate::kit;
+use crate::site;
+use kit::{World, rules, setup};
 use site::{Looking, Outside, Saw, Site, answer};
 
 /// An index of Python packages and the host that its files are at, which no rule names.

@@ -1,19 +1,15 @@
 //! Exchanges inside connections: bodies, failures, doubles, budgets, web sockets, new rules.
 
-#[path = "support/kit.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod kit;
-#[path = "support/site.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod site;
-
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
-use kit::{World, rule, rules, setup};
 use ringfence_model::gate::{BoundSecret, Happened, Mock, Setup, Traffic};
 use ringfence_model::host::{Host, HostPattern};
 use ringfence_model::policy::network::{Reason, Rules};
+
+use crate::kit;
+use crate::site;
+use kit::{World, rule, rules, setup};
 use site::{Looking, Outside, Saw, Site, a_test, answer, hello};
 
 #[test]

@@ -1,20 +1,16 @@
 //! Secrets, with real clients inside and hosts that give away what they get.
 
-#[path = "support/kit.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod kit;
-#[path = "support/site.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod site;
-
 use std::io::{Read as _, Write as _};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kit::{World, rules, setup};
 use ringfence_model::gate::{BoundSecret, Happened, Mock, Setup, Traffic};
 use ringfence_model::host::{Host, HostPattern};
 use ringfence_model::policy::network::{PathPattern, Reason};
+
+use crate::kit;
+use crate::site;
+use kit::{World, rules, setup};
 use site::{Looking, Outside, Saw, Site, answer};
 
 const FAKE: &str = "ghp_FakeFakeFakeFake0123456789";

@@ -1,15 +1,13 @@
 //! The web proxy and SOCKS5, with the real client and with what no client sends.
 
-#[path = "support/kit.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod kit;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown};
 
-use kit::{Gate, World, connect, echo_server, has_curl, read_all, recorder, rules, setup};
 use ringfence_model::gate::{Happened, Via};
 use ringfence_model::policy::network::Reason;
+
+use crate::kit;
+use kit::{Gate, World, connect, echo_server, has_curl, read_all, recorder, rules, setup};
 
 const PROXY: u16 = 3128;
 const SOCKS: u16 = 1080;

@@ -1,0 +1,13 @@
+//! A real gate between a client and servers of the tests. One program, so that it is linked once.
+
+mod connections;
+mod exchanges;
+mod indexes;
+mod inspect;
+mod kit;
+mod names;
+mod proxies;
+mod secrets;
+mod site;
+mod tunnels;
+mod two;
