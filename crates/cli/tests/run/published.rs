@@ -64,7 +64,7 @@ impl<'a> Bench<'a> {
         )?;
         let script = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../engine/tests/mirrors_support/server.py"
+            "/../engine/tests/integration/shared/server.py"
         );
         let mut server = Command::new("python3")
             .arg(script)

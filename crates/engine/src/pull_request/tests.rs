@@ -79,7 +79,7 @@ impl Bench {
         let commit = Self::commit_in(&own, "changes of the run");
         let script = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/tests/mirrors_support/server.py"
+            "/tests/integration/shared/server.py"
         );
         let mut server = Command::new("python3")
             .arg(script)
