@@ -54,7 +54,7 @@ const KEPT_BY: &[(&str, (&str, &str))] = &[
     (
         "patch-018",
         (
-            "crates/cli/tests/crash/applied.rs",
+            "crates/cli/tests/failpoints/applied.rs",
             "a_patch_is_applied_or_not",
         ),
     ),
