@@ -9,17 +9,17 @@
     reason = "tables and skipped backends are read by scripts/test and people"
 )]
 
-#[path = "../escape/cases.rs"]
+#[path = "../support/cases.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod cases;
 mod columns;
-#[path = "../escape/controls.rs"]
+#[path = "../support/controls.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod controls;
 #[path = "../network/double.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod double;
-#[path = "engine.rs"]
+#[path = "../support/engine.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod engine;
 mod evidence;

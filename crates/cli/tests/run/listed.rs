@@ -10,7 +10,7 @@ use crate::support::in_each_mode;
 /// What the host does with everything that an agent's git left: list, show, diff, logs, apply to a
 /// branch, with the agent's commits, and to the files.
 const HOST: (&str, &str) = (
-    "crates/cli/tests/escape.rs",
+    "crates/cli/tests/integration/escape.rs",
     "r67_the_host_runs_nothing_of_the_agents",
 );
 const PATCH: (&str, &str) = (
@@ -22,7 +22,7 @@ const ODD: (&str, &str) = (
     "what_is_only_odd_is_applied",
 );
 const LIES: (&str, &str) = (
-    "crates/cli/tests/flags/claims.rs",
+    "crates/cli/tests/integration/flags/claims.rs",
     "r27_tests_that_are_said_to_pass_must_have_passed",
 );
 
@@ -38,7 +38,7 @@ const KEPT_BY: &[(&str, (&str, &str))] = &[
     (
         "patch-013",
         (
-            "crates/cli/tests/flags/attacks.rs",
+            "crates/cli/tests/integration/flags/attacks.rs",
             "names_that_mean_another_file_elsewhere_are_told",
         ),
     ),
@@ -61,7 +61,7 @@ const KEPT_BY: &[(&str, (&str, &str))] = &[
     (
         "patch-020",
         (
-            "crates/cli/tests/flags/attacks.rs",
+            "crates/cli/tests/integration/flags/attacks.rs",
             "files_that_run_on_the_reviewers_side_are_listed",
         ),
     ),
@@ -174,7 +174,7 @@ const KEPT_BY: &[(&str, (&str, &str))] = &[
     (
         "clm-006",
         (
-            "crates/cli/tests/flags/claims.rs",
+            "crates/cli/tests/integration/flags/claims.rs",
             "where_no_claim_is_there_is_none",
         ),
     ),

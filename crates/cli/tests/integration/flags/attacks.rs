@@ -4,8 +4,8 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::support::{LOOK_SECONDS, Terminal, expect, in_each_mode, patch};
 use super::{flags, has, lacks, paths};
+use crate::support::{LOOK_SECONDS, Terminal, expect, in_each_mode, patch};
 
 /// clm-003: tests, snapshots and what runs them are edited so that they pass.
 #[test]

@@ -1,13 +1,5 @@
 //! `ringfence audit` from outside: what happened is told, and a journal that was touched is found.
 
-#[path = "support/sandboxed.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "each test program uses its own part"
-)]
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +12,7 @@ use ringfence_model::text::misleads;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use support::{Fixture, Output, RUN_SECONDS, Sandboxed, Terminal, in_each_mode};
+use crate::support::{Fixture, Output, RUN_SECONDS, Sandboxed, Terminal, in_each_mode};
 
 /// `ringfence audit` with these words, whatever comes of it.
 fn audit(env: &Sandboxed, fixture: &Fixture, words: &[&str]) -> Result<Output> {

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::episodes::{eval, lines, of, results, row};
-use crate::running::{campaign, report, states, tasks};
+use crate::campaign::episodes::{eval, lines, of, results, row};
+use crate::campaign::running::{campaign, report, states, tasks};
 use crate::support::in_each_mode;
 
 /// A check by many names, and what an agent does to it.
@@ -43,8 +43,8 @@ fn however_a_check_is_spelt_its_script_is_no_agents() -> Result<()> {
             ("src/a", "open\n"),
             ("ringfence.toml", "[environment]\npath = ['programs']\n"),
         ];
-        crate::tree(env, fixture, &files)?;
-        crate::commit_all(env, fixture)?;
+        crate::campaign::tree(env, fixture, &files)?;
+        crate::campaign::commit_all(env, fixture)?;
         let mut rows = Vec::new();
         for (at, (check, file)) in SPELT.iter().enumerate() {
             let write = match *file {
@@ -86,11 +86,11 @@ fn a_runner_that_is_ended_before_its_first_test_passes_nothing() -> Result<()> {
                 "#!/bin/sh\necho 'import os; os._exit(0)' >> src/a.py\n",
             ),
         ];
-        crate::tree(env, fixture, &files)?;
+        crate::campaign::tree(env, fixture, &files)?;
         env.as_owner(fixture, &fixture.folder, &["chmod", "+x", "agent.sh"])?;
         let rest = "[split]\nfiles = 'src/a.py'\n[checks]\nfinal = ['python3 -m unittest discover -q -t . -s tests']\n";
-        crate::plan(env, fixture, rest)?;
-        crate::commit_all(env, fixture)?;
+        crate::campaign::plan(env, fixture, rest)?;
+        crate::campaign::commit_all(env, fixture)?;
         campaign(env, fixture, &["run", "plan.toml"], 1)?;
         let report = report(env, fixture, "c")?;
         ensure!(states(&report) == ["exhausted"], "{report:#}");
@@ -125,8 +125,8 @@ fn what_python_takes_for_a_test_is_no_agents() -> Result<()> {
             ("test_calc.py", fails),
             ("fake.py", IN_ITS_PLACE),
         ];
-        crate::tree(env, fixture, &files)?;
-        crate::commit_all(env, fixture)?;
+        crate::campaign::tree(env, fixture, &files)?;
+        crate::campaign::commit_all(env, fixture)?;
         let mut rows = Vec::new();
         for how in ["bytecode", "package"] {
             for name in ["test_calc", "hidden"] {
@@ -155,8 +155,8 @@ fn what_python_takes_for_a_test_is_no_agents() -> Result<()> {
         env.as_owner(fixture, &fixture.folder, &["chmod", "+x", "agent.sh"])?;
         let rest =
             "[split]\nfiles = 'calc.py'\n[checks]\nfinal = ['python3 -m unittest test_calc']\n";
-        crate::plan(env, fixture, rest)?;
-        crate::commit_all(env, fixture)?;
+        crate::campaign::plan(env, fixture, rest)?;
+        crate::campaign::commit_all(env, fixture)?;
         campaign(env, fixture, &["run", "plan.toml"], 1)?;
         let report = report(env, fixture, "c")?;
         ensure!(states(&report) == ["exhausted"], "{report:#}");
@@ -169,7 +169,7 @@ fn an_evaluation_goes_on_with_its_own_rewards_only() -> Result<()> {
     in_each_mode("rewards", |env, fixture| {
         let gold = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n";
         env.put(fixture, "a.txt", "a\n")?;
-        crate::commit_all(env, fixture)?;
+        crate::campaign::commit_all(env, fixture)?;
         let own = |check: &str| row(env, fixture, "r", json!({ "check": check, "patch": gold }));
         let rows = lines(&[own("grep -q b a.txt")?]);
         eval(env, fixture, &rows, &["--gold"])?.exits(0)?;
@@ -241,14 +241,14 @@ fn what_was_spent_stays_spent() -> Result<()> {
         )?;
         fs::write(agents.join("teller.toml"), PRESET)?;
         let agent = "#!/bin/sh\necho x >> src/a\necho '{\"usage\":{\"input\":60}}'\nexit 1\n";
-        crate::tree(env, fixture, &[("src/a", "a\n"), ("agent.sh", agent)])?;
+        crate::campaign::tree(env, fixture, &[("src/a", "a\n"), ("agent.sh", agent)])?;
         env.as_owner(fixture, &fixture.folder, &["chmod", "+x", "agent.sh"])?;
         let rest = "[split]\nfiles = 'src/a'\n[checks]\nfinal = 'true'\n[budget]\ntokens = 100\n";
-        crate::plan(env, fixture, rest)?;
+        crate::campaign::plan(env, fixture, rest)?;
         let plan = fs::read_to_string(fixture.folder.join("plan.toml"))?;
         let plan = plan.replace("command = ['./agent.sh']", "agent = 'teller'");
         env.put(fixture, "plan.toml", plan)?;
-        crate::commit_all(env, fixture)?;
+        crate::campaign::commit_all(env, fixture)?;
         campaign(env, fixture, &["run", "plan.toml"], 1)?;
         let spent = |expected: u64| -> Result<()> {
             let report = report(env, fixture, "c")?;
@@ -270,11 +270,11 @@ fn what_was_spent_stays_spent() -> Result<()> {
 fn time_of_a_driver_that_was_killed_is_counted() -> Result<()> {
     in_each_mode("killed", |env, fixture| {
         let agent = "#!/bin/sh\nsleep 600\n";
-        crate::tree(env, fixture, &[("src/a", "a\n"), ("agent.sh", agent)])?;
+        crate::campaign::tree(env, fixture, &[("src/a", "a\n"), ("agent.sh", agent)])?;
         env.as_owner(fixture, &fixture.folder, &["chmod", "+x", "agent.sh"])?;
         let rest = "[split]\nfiles = 'src/a'\n[checks]\nfinal = 'true'\n[budget]\ntime = '3s'\n[limits]\ntime = '20s'\n";
-        crate::plan(env, fixture, rest)?;
-        crate::commit_all(env, fixture)?;
+        crate::campaign::plan(env, fixture, rest)?;
+        crate::campaign::commit_all(env, fixture)?;
         let mut live = env
             .call(fixture)
             .live(&["campaign", "run", "plan.toml", "--json"])?;

@@ -4,9 +4,9 @@
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
-use crate::running::{AGENT, campaign, prepare, report, runs, states, tasks};
+use crate::campaign::running::{AGENT, campaign, prepare, report, runs, states, tasks};
+use crate::campaign::{commit_all, plan, refused};
 use crate::support::in_each_mode;
-use crate::{commit_all, plan, refused};
 
 #[test]
 fn a_stop_keeps_what_is_done_and_a_later_sitting_does_the_rest() -> Result<()> {

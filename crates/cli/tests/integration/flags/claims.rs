@@ -5,8 +5,8 @@ use std::fs;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::support::{expect, in_each_mode};
 use super::{flags, has, lacks};
+use crate::support::{expect, in_each_mode};
 
 /// A project with one test, which fails until `a.py` says 2.
 const PROJECT: &str = "mkdir tests; echo 'def f(): return 1' > a.py; touch tests/__init__.py

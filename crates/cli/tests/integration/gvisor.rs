@@ -1,14 +1,6 @@
 //! The same command on a kernel of its own: by gVisor's `runsc`, as root. What a run promises holds
 //! there as well, and what it cannot hold is refused.
 
-#[path = "support/sandboxed.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "each test program uses its own part"
-)]
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use support::{
-    CANARY, Fixture, Mode, Sandboxed, Terminal, expect, fingerprint, is_root, patch, said,
+use crate::support::{
+    self, CANARY, Fixture, Mode, Sandboxed, Terminal, expect, fingerprint, is_root, patch, said,
 };
 
 const GVISOR: [&str; 2] = ["--backend", "gvisor"];

@@ -1,17 +1,8 @@
 //! What an agent claims next to what it did, and the flags of whole runs: R23, R24, R27, R28, and
 //! the claim, output and patch cases of the attack list (each named by its id).
 
-#[path = "flags/attacks.rs"]
 mod attacks;
-#[path = "flags/claims.rs"]
 mod claims;
-#[path = "support/sandboxed.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "each test program uses its own part"
-)]
-mod support;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;

@@ -1,30 +1,14 @@
 //! R9, R11, R13: a plan becomes tasks, each file in one of them; planning changes nothing; and a task
 //! document is all that a run of it needs.
 
-#[path = "campaign/episodes.rs"]
 mod episodes;
-#[path = "campaign/exam.rs"]
 mod exam;
-#[path = "campaign/example.rs"]
 mod example;
-#[path = "campaign/hostile.rs"]
 mod hostile;
-#[path = "campaign/merged.rs"]
 mod merged;
-#[path = "campaign/running.rs"]
 mod running;
-#[path = "campaign/stopped.rs"]
 mod stopped;
-#[path = "support/sandboxed.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "each test program uses its own part"
-)]
-mod support;
-#[path = "campaign/tasks.rs"]
 mod tasks;
-#[path = "campaign/traced.rs"]
 mod traced;
 
 use std::collections::BTreeSet;
@@ -34,7 +18,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use support::{Fixture, Output, Sandboxed, fingerprint, in_each_mode};
+use crate::support::{Fixture, Output, Sandboxed, fingerprint, in_each_mode};
 
 const HEAD: &str = "name = 'c'\nbrief = 'BRIEF.md'\ncommand = ['./agent.sh']\n";
 

@@ -9,20 +9,7 @@
     reason = "counts and skipped cases are read by scripts/test"
 )]
 
-#[path = "escape/cases.rs"]
-mod cases;
-#[path = "escape/controls.rs"]
-mod controls;
-#[path = "escape/records.rs"]
 mod records;
-#[path = "support/sandboxed.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "each test program uses its own part"
-)]
-mod support;
-#[path = "escape/system.rs"]
 mod system;
 
 use std::fs;
@@ -34,9 +21,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use cases::{Case, NOT_HERE, NOT_ON_IMAGE, Oracle};
-use controls::Control;
-use support::{Fixture, LOOK_SECONDS, Mode, Output, Sandboxed, Terminal, fingerprint, is_root};
+use crate::cases::{self, Case, NOT_HERE, NOT_ON_IMAGE, Oracle};
+use crate::controls::{self, Control};
+use crate::support::{
+    Fixture, LOOK_SECONDS, Mode, Output, Sandboxed, Terminal, fingerprint, is_root,
+};
 use system::System;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringfence");

@@ -4,8 +4,8 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::backends::{CREATE, run_there, same, until, with_an_engine};
 use crate::support::{Mode, Output};
-use crate::{CREATE, run_there, same, until, with_an_engine};
 
 /// What an agent could look into for a moment has nothing of ours: no pipe of records, no socket.
 #[test]

@@ -445,15 +445,15 @@ const AGENT: &str =
 fn a_campaign_is_taken_by_its_name_and_what_clashes_goes_back() -> Result<()> {
     in_each_mode("named", |env, fixture| {
         let files = [("p/a.py", "a\n"), ("p/b.py", "b\n"), ("shared.txt", "s\n")];
-        crate::tree(env, fixture, &files)?;
+        crate::campaign::tree(env, fixture, &files)?;
         env.put(fixture, "agent.sh", AGENT)?;
         env.as_owner(fixture, &fixture.folder, &["chmod", "+x", "agent.sh"])?;
-        crate::plan(
+        crate::campaign::plan(
             env,
             fixture,
             "[split]\nfiles = 'p/*.py'\nper_task = 1\n[checks]\nfinal = ['test -e shared.txt']\n",
         )?;
-        crate::commit_all(env, fixture)?;
+        crate::campaign::commit_all(env, fixture)?;
         let words = ["campaign", "apply", "c", "--branch", "all"];
         env.ringfence(fixture, 60, &words)?.exits(2)?;
         let ran = env.ringfence(fixture, 240, &["campaign", "run", "plan.toml"])?;

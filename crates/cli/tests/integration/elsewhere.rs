@@ -7,17 +7,6 @@
     reason = "what is skipped is read by scripts/test and people"
 )]
 
-#[path = "conformance/engine.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod engine;
-#[path = "support/sandboxed.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "each test program uses its own part"
-)]
-mod support;
-
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -25,10 +14,11 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use engine::{Engine, SINGLE, TOOLS};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Call, Fixture, Sandboxed};
+
+use crate::engine::{self, Engine, SINGLE, TOOLS};
+use crate::support::{self, Call, Fixture, Sandboxed};
 
 /// BOUND: what is waited for comes at once; on a machine that is drowning, within a minute.
 const WITHIN: Duration = Duration::from_secs(60);

@@ -4,8 +4,8 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 
+use crate::campaign::{files, left_out, plan, planned, refused, tree};
 use crate::support::in_each_mode;
-use crate::{files, left_out, plan, planned, refused, tree};
 
 const WORDS: [&str; 3] = ["campaign", "plan", "plan.toml"];
 

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use ringfence_model::task::Task;
 use serde_json::{Value, json};
 
+use crate::campaign::{commit_all, plan, refused, tree};
 use crate::support::{Fixture, Sandboxed, expect, in_each_mode, patch, said};
-use crate::{commit_all, plan, refused, tree};
 
 const AGENT: &str = "#!/bin/sh\ncat > /tmp/brief; grep -c . /tmp/brief; tail -1 /tmp/brief\n\
     ls -A . src; sed -i s/old/new/ $(sed -n 's/^- //p' /tmp/brief)\n";

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use crate::campaign::{commit_all, plan, refused, tree};
 use crate::support::{Fixture, Sandboxed, in_each_mode};
-use crate::{commit_all, plan, refused, tree};
 
 /// Does what the files of its task say.
 pub const AGENT: &str = r#"#!/bin/sh

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use crate::running::prepare;
+use crate::campaign::running::prepare;
 use crate::support::in_each_mode;
 
 #[test]

@@ -25,7 +25,7 @@ fn the_shipped_example_ends_as_it_is_told() -> Result<()> {
         .arg(&fixture.folder)
         .status()?;
     ensure!(owner.success(), "the tree has no owner");
-    crate::commit_all(&env, &fixture)?;
+    crate::campaign::commit_all(&env, &fixture)?;
     let before = env.git(&fixture, &fixture.folder, &["status", "--short"])?;
     let output = env.ringfence(&fixture, 600, &["campaign", "run", "plan.toml"])?;
     // Not all tasks pass, and the exit code says so.

@@ -1,14 +1,6 @@
 //! What a gate denied is told with the rule that would allow it; policies are learned from runs;
 //! presets say what they are here.
 
-#[path = "support/sandboxed.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "each test program uses its own part"
-)]
-mod support;
-
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -23,7 +15,7 @@ use ringfence_model::policy::network::{Protocol, Reason};
 use ringfence_model::text::misleads;
 use serde_json::Value;
 
-use support::{Fixture, Output, RUN_SECONDS, Sandboxed, in_each_mode};
+use crate::support::{Fixture, Output, RUN_SECONDS, Sandboxed, in_each_mode};
 
 /// `ringfence` with these words; it must exit so.
 fn says(env: &Sandboxed, fixture: &Fixture, words: &[&str], code: i32) -> Result<Output> {

@@ -3,25 +3,18 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "backends/hostile.rs"]
 mod hostile;
-
-#[path = "conformance/engine.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod engine;
-#[path = "support/sandboxed.rs"]
-#[allow(dead_code, reason = "each test program uses its own part")]
-mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use engine::Engine;
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Fixture, Live, Mode, Output, Sandboxed};
+
+use crate::engine::{self, Engine};
+use crate::support::{Fixture, Live, Mode, Output, Sandboxed};
 
 /// BOUND: what is waited for comes at once; on a machine that is drowning, within a minute.
 const WITHIN: Duration = Duration::from_secs(60);

@@ -512,7 +512,7 @@ fn a_runner_that_tells_of_no_test_has_run_none() -> Result<()> {
             .args(["-m", "pytest", "--version"])
             .output();
         if !version.is_ok_and(|output| output.status.success()) {
-            println!("SKIPPED: there is no pytest of the system's python");
+            println!("SKIPPED pytest: there is no pytest of the system's python");
             return Ok(());
         }
         let make = "echo 'def f(): return 1' > code.py; git add -A; git commit -qm code";

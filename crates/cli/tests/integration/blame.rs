@@ -1,21 +1,13 @@
 //! Who made each change, as `blame` tells it from a bundle; and nothing that changed goes
 //! without an observed write.
 
-#[path = "support/sandboxed.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "each test program uses its own part"
-)]
-mod support;
-
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use support::{Fixture, Sandboxed, expect, in_each_mode};
+use crate::support::{Fixture, Sandboxed, expect, in_each_mode};
 
 /// A text of so many lines, put into the folder.
 fn lines(env: &Sandboxed, fixture: &Fixture, name: &str, count: u32) -> Result<()> {
