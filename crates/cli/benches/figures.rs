@@ -36,7 +36,7 @@ mod images;
 mod keeper;
 #[path = "figures/lasting.rs"]
 mod lasting;
-#[path = "../tests/image/made.rs"]
+#[path = "../tests/integration/image/made.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod made;
 #[path = "figures/observe.rs"]
@@ -47,7 +47,7 @@ mod patch;
 mod peers;
 #[path = "figures/place.rs"]
 mod place;
-#[path = "../tests/image/registry.rs"]
+#[path = "../tests/integration/image/registry.rs"]
 mod registry;
 #[path = "figures/sample.rs"]
 mod sample;

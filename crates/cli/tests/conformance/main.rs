@@ -16,7 +16,7 @@ mod columns;
 #[path = "../support/controls.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod controls;
-#[path = "../network/double.rs"]
+#[path = "../support/double.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod double;
 #[path = "../support/engine.rs"]

@@ -89,7 +89,7 @@ pub struct Scene<'a> {
 pub type Shared = Mutex<BTreeMap<String, (&'static str, Value)>>;
 
 impl Scene<'_> {
-    /// Then what runs inside is not known to the host; `tests/gvisor.rs` kills the runtime.
+    /// Then what runs inside is not known to the host; `tests/integration/gvisor.rs` kills the runtime.
     pub fn has_own_kernel(&self) -> bool {
         self.column.name.contains("gvisor")
     }

@@ -14,6 +14,8 @@ mod cases;
 #[path = "../support/controls.rs"]
 mod controls;
 mod denials;
+#[path = "../support/double.rs"]
+mod double;
 mod elsewhere;
 #[path = "../support/engine.rs"]
 #[allow(dead_code, reason = "each test program uses its own part")]
@@ -21,10 +23,15 @@ mod engine;
 mod escape;
 mod flags;
 mod gvisor;
+mod image;
+mod limits;
+mod network;
+mod policy;
+mod review;
+mod run;
+mod sandbox;
 #[path = "../support/sandboxed.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "each test program uses its own part"
-)]
 mod support;
+mod terminal;
+mod verify;
+mod words;
