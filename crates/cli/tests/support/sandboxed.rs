@@ -5,6 +5,7 @@
 //! environment and in the home, an inherited descriptor of `/`, listening sockets.
 
 mod call;
+mod template;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -93,6 +94,16 @@ impl Output {
     }
 }
 
+/// A hard link, which costs nothing; a copy where the two places are on different disks.
+fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
+    if fs::hard_link(from, to).is_ok() {
+        return Ok(());
+    }
+    // Another process writes the copy: a fork in a neighbouring test would hold ours open, and
+    // a program that is open for writing cannot be executed.
+    run_quietly(Command::new("cp").arg(from).arg(to))
+}
+
 /// One folder with its own state directory.
 #[derive(Debug)]
 pub struct Fixture {
@@ -124,11 +135,7 @@ impl Sandboxed {
 
         let copy = top.join("bin/ringfence");
         fs::create_dir(top.join("bin"))?;
-        // Another process writes the copy: a fork in a neighbouring test would hold ours open, and
-        // a program that is open for writing cannot be executed.
-        let copied = Command::new("cp").arg(binary).arg(&copy).status()?;
-        ensure!(copied.success(), "cannot copy `{binary}`");
-        fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
+        link_or_copy(Path::new(binary), &copy)?;
 
         let home = top.join("home");
         fs::create_dir_all(home.join(".ssh"))?;
@@ -154,7 +161,7 @@ impl Sandboxed {
         let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&abstract_name)?)?;
         let tcp = TcpListener::bind(("127.0.0.1", 0))?;
 
-        let this = Self {
+        Ok(Self {
             port: tcp.local_addr()?.port(),
             directory,
             binary: copy,
@@ -163,53 +170,7 @@ impl Sandboxed {
             shared_memory,
             abstract_name,
             _listening: (socket, tcp),
-        };
-        this.make_template()?;
-        Ok(this)
-    }
-
-    /// A repository with a commit, uncommitted work, ignored files, and secrets in its `.git`.
-    fn make_template(&self) -> Result<()> {
-        let folder = self.path("template");
-        fs::create_dir_all(folder.join("src/deep"))?;
-        for (name, text) in [
-            ("a.txt", "one\ntwo\nthree\n"),
-            ("README.md", "# Fixture\n"),
-            ("src/main.c", "int main(void) { return 0; }\n"),
-            ("src/deep/x.c", "int x;\n"),
-            (".gitignore", "ignored/\n*.o\n"),
-        ] {
-            fs::write(folder.join(name), text)?;
-        }
-        for words in [
-            &["init", "-q", "-b", "main"][..],
-            &["config", "user.name", "Fixture"],
-            &["config", "user.email", "fixture@example.org"],
-            &[
-                "config",
-                "remote.origin.url",
-                "https://x:canary-in-git-config@example.org/r",
-            ],
-            &["add", "-A"],
-            &["commit", "-q", "-m", "first"],
-        ] {
-            let git = Command::new("git")
-                .args(words)
-                .current_dir(&folder)
-                .env_clear()
-                .env("PATH", PATH)
-                .env("HOME", &self.home)
-                .env("GIT_CONFIG_NOSYSTEM", "1")
-                .output()
-                .context("cannot run git")?;
-            ensure!(git.status.success(), "git {words:?}: {git:?}");
-        }
-        fs::create_dir_all(folder.join(".git/hooks"))?;
-        let hook = folder.join(".git/hooks/pre-commit");
-        fs::write(&hook, "#!/bin/sh\n# canary-real-hook\n")?;
-        fs::set_permissions(&hook, Permissions::from_mode(0o755))?;
-        fs::write(folder.join("README.md"), "# Fixture\n\nNot committed.\n")?;
-        Ok(())
+        })
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -230,7 +191,7 @@ impl Sandboxed {
         run_quietly(
             Command::new("cp")
                 .arg("-a")
-                .arg(self.path("template"))
+                .arg(template::made()?)
                 .arg(&fixture.folder),
         )?;
         if is_root() && mode == Mode::Rootless {
