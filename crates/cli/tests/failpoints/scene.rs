@@ -15,7 +15,7 @@ use ringfence_model::sandbox::SandboxState;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Fixture, Mode, Output, Sandboxed};
+use crate::support::{Fixture, Output, Sandboxed, in_each_mode};
 
 /// BOUND: the kernel and what goes on in the background need a moment; far more than that.
 const SOON: Duration = Duration::from_secs(60);
@@ -80,36 +80,17 @@ pub fn digest(env: &Sandboxed, fixture: &Fixture, id: &str) -> Result<String> {
     exec(env, fixture, id, DIGEST).with_context(|| format!("cannot see into {id}"))
 }
 
-/// Runs a check in a fresh fixture of each mode, all of them at once: they mostly wait for the disk.
+/// Runs a check in each mode, and kills what it started where it fails.
 pub fn in_modes_at_once(
     name: &str,
     check: impl Fn(&Sandboxed, &Fixture) -> Result<()> + Sync,
 ) -> Result<()> {
-    let env = Sandboxed::start(env!("CARGO_BIN_EXE_ringfence"))?;
-    let one = |mode: Mode| -> Result<()> {
-        let began = Instant::now();
-        let fixture = env.fixture(name, mode)?;
-        let checked = check(&env, &fixture).with_context(|| format!("{mode:?}"));
+    in_each_mode(name, |env, fixture| {
+        let checked = check(env, fixture);
         if checked.is_err() {
             end_all(&fixture.state);
         }
-        env.discard(&fixture);
-        println!("{name}, {mode:?}: {:?}", began.elapsed());
         checked
-    };
-    std::thread::scope(|scope| {
-        let one = &one;
-        let modes = Mode::available().into_iter();
-        let running: Vec<_> = modes.map(|mode| scope.spawn(move || one(mode))).collect();
-        let failures: Vec<String> = running
-            .into_iter()
-            .filter_map(|running| match running.join() {
-                Ok(checked) => checked.err().map(|error| format!("{error:#}")),
-                Err(_) => Some("it panicked".to_owned()),
-            })
-            .collect();
-        ensure!(failures.is_empty(), "{}", failures.join("\n"));
-        Ok(())
     })
 }
 

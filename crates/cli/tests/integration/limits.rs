@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Fixture, Mode, Sandboxed, expect, fingerprint, in_each_mode, said};
+use crate::support::{Fixture, Mode, Sandboxed, expect, fingerprint, in_each_mode_in_turn, said};
 
 /// BOUND: a run that is stopped by a bound is over within this; under load, so it is generous.
 const SOON: Duration = Duration::from_secs(150);
@@ -58,7 +58,7 @@ fn stopped(
 
 #[test]
 fn r70_time() -> Result<()> {
-    in_each_mode("time", |env, fixture| {
+    in_each_mode_in_turn("time", |env, fixture| {
         for shell in [
             "sleep 1000",
             "while :; do :; done",
@@ -77,7 +77,7 @@ fn r70_time() -> Result<()> {
 
 #[test]
 fn r70_time_lets_a_command_end_in_order() -> Result<()> {
-    in_each_mode("grace", |env, fixture| {
+    in_each_mode_in_turn("grace", |env, fixture| {
         let shell = "trap 'echo tidy > tidy.txt; exit 0' TERM; sleep 1000 & wait";
         let expected = ("timed_out", None);
         let result = stopped(env, fixture, &["--timeout", "1s"], shell, expected)?;
@@ -125,7 +125,7 @@ signal.pause()'";
 
 #[test]
 fn r70_memory() -> Result<()> {
-    in_each_mode("memory", |env, fixture| {
+    in_each_mode_in_turn("memory", |env, fixture| {
         for shell in [HOARD, MEMFD, MANY, SHARED, BEHIND] {
             let options = ["--memory", "100M", "--timeout", "2m"];
             stopped(
@@ -142,7 +142,7 @@ fn r70_memory() -> Result<()> {
 
 #[test]
 fn r70_memory_is_held_after_the_bound_of_processes_was_met() -> Result<()> {
-    in_each_mode("memory-after", |env, fixture| {
+    in_each_mode_in_turn("memory-after", |env, fixture| {
         // Whoever looks for too many processes does so ten times in a second and says nothing,
         // so that there is no event to wait for.
         let shell = format!(
@@ -164,7 +164,7 @@ for pid in pids: os.kill(pid, 9); os.waitpid(pid, 0)
 
 #[test]
 fn r70_memory_that_is_shared_counts_once() -> Result<()> {
-    in_each_mode("memory-once", |env, fixture| {
+    in_each_mode_in_turn("memory-once", |env, fixture| {
         // A map that all children have, and children that come and go: 60 MB in all, and some for each program.
         let shell = "python3 -c 'import mmap, os
 m = mmap.mmap(-1, 60 << 20)
@@ -189,7 +189,7 @@ for _ in range(40):
 
 #[test]
 fn r70_who_waits_first_is_held_all_the_same() -> Result<()> {
-    in_each_mode("waits-first", |env, fixture| {
+    in_each_mode_in_turn("waits-first", |env, fixture| {
         // Nobody looks closely at those who wait: whatever they do next is seen.
         let bit_by_bit = "python3 -c 'import time
 kept = []
@@ -210,7 +210,7 @@ while True: time.sleep(0.4); kept.append(bytearray(30 << 20))'";
 
 #[test]
 fn r70_every_bound_that_was_met_is_listed() -> Result<()> {
-    in_each_mode("listed", |env, fixture| {
+    in_each_mode_in_turn("listed", |env, fixture| {
         for (options, shell, limit) in [
             (["--timeout", "1s"], "exec sleep 1000", "time"),
             (
@@ -234,7 +234,7 @@ fn r70_every_bound_that_was_met_is_listed() -> Result<()> {
 
 #[test]
 fn r70_memory_on_temporary_file_systems() -> Result<()> {
-    in_each_mode("shared-memory", |env, fixture| {
+    in_each_mode_in_turn("shared-memory", |env, fixture| {
         // Each of them is bounded by its own size; together they are over what is allowed.
         let fill = "for place in /dev/shm /tmp ~; do head -c 45M /dev/zero > $place/fill || exit 1; done; exec sleep 1000";
         let options = ["--memory", "100M", "--timeout", "2m"];
@@ -256,7 +256,7 @@ fn r70_memory_on_temporary_file_systems() -> Result<()> {
 
 #[test]
 fn r70_processor_time() -> Result<()> {
-    in_each_mode("cpu", |env, fixture| {
+    in_each_mode_in_turn("cpu", |env, fixture| {
         for shell in [
             "while :; do :; done",
             // Many that live shortly count together.
@@ -272,7 +272,7 @@ fn r70_processor_time() -> Result<()> {
 
 #[test]
 fn r70_size_of_a_file() -> Result<()> {
-    in_each_mode("file-size", |env, fixture| {
+    in_each_mode_in_turn("file-size", |env, fixture| {
         let options = ["--file-size", "1M"];
         let expected = ("file_too_large", None);
         let shell = "exec head -c 3M /dev/zero > large.bin";
@@ -287,7 +287,7 @@ fn r70_size_of_a_file() -> Result<()> {
 
 #[test]
 fn r70_bytes_on_disk() -> Result<()> {
-    in_each_mode("disk", |env, fixture| {
+    in_each_mode_in_turn("disk", |env, fixture| {
         for shell in [
             // One after the other, so that no single file is too large.
             "i=0; while :; do i=$((i + 1)); head -c 1M /dev/zero | tr '\\0' x > f$i || exit; done",
@@ -316,7 +316,7 @@ while True:
 
 #[test]
 fn r70_files_on_disk() -> Result<()> {
-    in_each_mode("inodes", |env, fixture| {
+    in_each_mode_in_turn("inodes", |env, fixture| {
         let shell = "python3 -c 'import itertools
 for n in itertools.count(): open(f\"f{n}\", \"w\").close()'";
         let options = ["--inodes", "500", "--timeout", "2m"];
@@ -331,7 +331,7 @@ for n in itertools.count(): open(f\"f{n}\", \"w\").close()'";
 /// until then is kept. In one mode only: it takes thousands of processes.
 #[test]
 fn r70_journal() -> Result<()> {
-    in_each_mode("journal", |env, fixture| {
+    in_each_mode_in_turn("journal", |env, fixture| {
         if fixture.mode == Mode::Root {
             return Ok(());
         }
@@ -351,7 +351,7 @@ fn r70_journal() -> Result<()> {
 
 #[test]
 fn r70_output() -> Result<()> {
-    in_each_mode("output", |env, fixture| {
+    in_each_mode_in_turn("output", |env, fixture| {
         for shell in ["yes", "yes >&2", "yes & yes >&2 & wait"] {
             let options = ["--output", "100K", "--timeout", "2m"];
             let result = stopped(
@@ -381,7 +381,7 @@ fn r70_output() -> Result<()> {
 
 #[test]
 fn r70_open_files() -> Result<()> {
-    in_each_mode("open-files", |env, fixture| {
+    in_each_mode_in_turn("open-files", |env, fixture| {
         let shell = "python3 -c 'import errno, os
 kept = []
 try:
@@ -399,7 +399,7 @@ except OSError as e: print(errno.errorcode[e.errno], max(kept))'";
 
 #[test]
 fn r70_require_hard_refuses_what_is_only_watched() -> Result<()> {
-    in_each_mode("hard", |env, fixture| {
+    in_each_mode_in_turn("hard", |env, fixture| {
         let doctor: Value = serde_json::from_str(&env.look(fixture, &["doctor", "--json"])?)?;
         let watched = doctor["limits"]
             .as_array()
@@ -441,7 +441,7 @@ fn r70_require_hard_refuses_what_is_only_watched() -> Result<()> {
 
 #[test]
 fn r20_the_host_does_not_feel_a_runaway() -> Result<()> {
-    in_each_mode("host", |env, fixture| {
+    in_each_mode_in_turn("host", |env, fixture| {
         let free = || -> Result<u64> {
             let text = std::fs::read_to_string("/proc/meminfo")?;
             let line = text.lines().find(|line| line.starts_with("MemAvailable"));
@@ -477,7 +477,7 @@ while True:
 
 #[test]
 fn r20_an_interrupt_stops_the_agent_and_packs_what_there_is() -> Result<()> {
-    in_each_mode("cancel", |env, fixture| {
+    in_each_mode_in_turn("cancel", |env, fixture| {
         for (signal, shell) in [
             (Signal::INT, "sleep 1000"),
             (Signal::TERM, "sleep 1000"),
@@ -506,7 +506,7 @@ fn r20_an_interrupt_stops_the_agent_and_packs_what_there_is() -> Result<()> {
 
 #[test]
 fn r20_the_agent_may_end_in_order_when_it_is_interrupted() -> Result<()> {
-    in_each_mode("cancel-grace", |env, fixture| {
+    in_each_mode_in_turn("cancel-grace", |env, fixture| {
         let shell = "trap 'echo tidy > tidy.txt; exit 0' INT; echo READY; sleep 1000 & wait";
         let mut live = env.call(fixture).run_live(&[], shell)?;
         live.until("READY")?;
@@ -519,7 +519,7 @@ fn r20_the_agent_may_end_in_order_when_it_is_interrupted() -> Result<()> {
 
 #[test]
 fn r70_every_result_says_how_firmly_each_bound_holds() -> Result<()> {
-    in_each_mode("grades", |env, fixture| {
+    in_each_mode_in_turn("grades", |env, fixture| {
         let result = env.run_with(fixture, &["--cpu-time", "1h"], "true")?;
         let limits = result["limits"].as_array().context("no limits")?;
         let names: Vec<&str> = limits.iter().filter_map(|g| g["limit"].as_str()).collect();

@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use crate::double::Double;
-use crate::support::{Fixture, Sandboxed, expect, in_each_mode, said};
+use crate::support::{Fixture, Sandboxed, expect, in_each_mode_in_turn, said};
 
 /// A policy file beside the folder, as the host's own.
 fn policy(fixture: &Fixture, text: &str) -> Result<PathBuf> {
@@ -66,7 +66,7 @@ true
 
 #[test]
 fn r59_nothing_is_reached_without_a_policy() -> Result<()> {
-    in_each_mode("offline", |env, fixture| {
+    in_each_mode_in_turn("offline", |env, fixture| {
         let result = env.run_with(fixture, &[], NOWHERE)?;
         ensure!(!said(&result).contains("REACHED"), "{}", said(&result));
         let shell = "cat /etc/resolv.conf; env | grep -i proxy; true";
@@ -80,7 +80,7 @@ fn r59_nothing_is_reached_without_a_policy() -> Result<()> {
 #[test]
 fn r60_only_what_a_rule_allows_is_reached_and_refusals_teach() -> Result<()> {
     let double = Double::start()?;
-    in_each_mode("rules", |env, fixture| {
+    in_each_mode_in_turn("rules", |env, fixture| {
         let text = format!(
             "[network]\nallow = ['GET api.example/v1/**']\n[network.mock]\n'api.example' = 'http://127.0.0.1:{}'",
             double.port
@@ -137,7 +137,7 @@ true"#
 /// net-018: a list with nothing in it allows nothing.
 #[test]
 fn an_empty_list_allows_nothing() -> Result<()> {
-    in_each_mode("empty", |env, fixture| {
+    in_each_mode_in_turn("empty", |env, fixture| {
         let result = run(env, fixture, "[network]\nallow = []", NOWHERE)?;
         ensure!(!said(&result).contains("REACHED"), "{}", said(&result));
         Ok(())
@@ -148,7 +148,7 @@ fn an_empty_list_allows_nothing() -> Result<()> {
 #[test]
 fn cfg_006_the_folders_own_file_cannot_widen() -> Result<()> {
     let double = Double::start()?;
-    in_each_mode("widen", |env, fixture| {
+    in_each_mode_in_turn("widen", |env, fixture| {
         let proposal = "[network]\nallow = ['*', 'api.example']\n[network.mock]\n'evil.example' = 'http://127.0.0.1:1'\n[secrets.HOME]\nfrom = 'env:HOME'\nhosts = ['api.example']\n[[files.mount]]\nhost = '/etc'\ninside = '/data'\n[env]\npass = ['PATH', 'SECRET_OF_HOST']";
         env.put(fixture, "ringfence.toml", proposal)?;
         let shell = "curl -s -m 5 https://api.example/x; curl -sf -m 5 https://evil.example && echo REACHED; ls /data; env | grep SECRET_OF_HOST; true";
@@ -175,7 +175,7 @@ fn cfg_006_the_folders_own_file_cannot_widen() -> Result<()> {
 #[test]
 fn the_folders_own_file_takes_doubles_away() -> Result<()> {
     let double = Double::start()?;
-    in_each_mode("less", |env, fixture| {
+    in_each_mode_in_turn("less", |env, fixture| {
         env.put(fixture, "ringfence.toml", "[network]\nallow = []")?;
         let text = format!(
             "[network]\nallow = ['GET api.example/open/**']\n[network.mock]\n'api.example' = 'http://127.0.0.1:{port}'\n'other.example' = 'http://127.0.0.1:{port}'",
@@ -192,7 +192,7 @@ fn the_folders_own_file_takes_doubles_away() -> Result<()> {
 #[test]
 fn a_gate_that_dies_is_told_of() -> Result<()> {
     let double = Double::start()?;
-    in_each_mode("killed", |env, fixture| {
+    in_each_mode_in_turn("killed", |env, fixture| {
         let text = format!(
             "[network.mock]\n'api.example' = 'http://127.0.0.1:{}'",
             double.port
@@ -253,7 +253,7 @@ fn children(parent: u32, word: &str) -> Vec<rustix::process::Pid> {
 #[test]
 fn rules_change_while_a_sandbox_runs() -> Result<()> {
     let double = Double::start()?;
-    in_each_mode("change", |env, fixture| {
+    in_each_mode_in_turn("change", |env, fixture| {
         let text = format!(
             "[network]\nallow = ['GET api.example/open/**']\n[network.mock]\n'api.example' = 'http://127.0.0.1:{}'",
             double.port

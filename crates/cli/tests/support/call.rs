@@ -407,17 +407,53 @@ impl Output {
     }
 }
 
-/// Runs a check in a fresh fixture of each mode, and says which of them fail.
-pub fn in_each_mode(name: &str, check: impl Fn(&Sandboxed, &Fixture) -> Result<()>) -> Result<()> {
+/// Runs a check in a fresh fixture of each mode, all modes at the same time, and says which of them fail.
+pub fn in_each_mode(
+    name: &str,
+    check: impl Fn(&Sandboxed, &Fixture) -> Result<()> + Sync,
+) -> Result<()> {
     let env = Sandboxed::start(env!("CARGO_BIN_EXE_ringfence"))?;
-    let mut failures = Vec::new();
-    for mode in Mode::available() {
-        let fixture = env.fixture(name, mode)?;
-        if let Err(error) = check(&env, &fixture) {
-            failures.push(format!("{mode:?}: {error:#}"));
-        }
-        env.discard(&fixture);
-    }
+    let in_mode = &|mode: Mode| check_in_mode(&env, name, mode, &check);
+    std::thread::scope(|scope| {
+        let modes = Mode::available().into_iter();
+        let running: Vec<_> = modes
+            .map(|mode| scope.spawn(move || in_mode(mode)))
+            .collect();
+        let results = running.into_iter().map(|running| match running.join() {
+            Ok(checked) => checked,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        all_succeeded(results)
+    })
+}
+
+/// The same, one mode after the other: for checks that measure memory, processes or time.
+pub fn in_each_mode_in_turn(
+    name: &str,
+    check: impl Fn(&Sandboxed, &Fixture) -> Result<()>,
+) -> Result<()> {
+    let env = Sandboxed::start(env!("CARGO_BIN_EXE_ringfence"))?;
+    let modes = Mode::available().into_iter();
+    all_succeeded(modes.map(|mode| check_in_mode(&env, name, mode, &check)))
+}
+
+fn check_in_mode(
+    env: &Sandboxed,
+    name: &str,
+    mode: Mode,
+    check: impl Fn(&Sandboxed, &Fixture) -> Result<()>,
+) -> Result<()> {
+    let fixture = env.fixture(name, mode)?;
+    let checked = check(env, &fixture).with_context(|| format!("{mode:?}"));
+    env.discard(&fixture);
+    checked
+}
+
+fn all_succeeded(results: impl Iterator<Item = Result<()>>) -> Result<()> {
+    let failures: Vec<String> = results
+        .filter_map(Result::err)
+        .map(|error| format!("{error:#}"))
+        .collect();
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
 }

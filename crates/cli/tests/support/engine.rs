@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Fixture, PATH, Sandboxed, in_each_mode, is_root, run_quietly};
+use crate::support::{Fixture, PATH, Sandboxed, in_each_mode_in_turn, is_root, run_quietly};
 use kind::{DOCKER, Kind, PODMAN};
 
 /// Programs of this machine: what the attacks and the other cases use, but no compiler.
@@ -276,7 +276,7 @@ pub fn with_each_user(
     let Some(engine) = or_skip(engine, name) else {
         return;
     };
-    let tried = in_each_mode(name, |env, fixture| test(env, fixture, &engine));
+    let tried = in_each_mode_in_turn(name, |env, fixture| test(env, fixture, &engine));
     tried.unwrap_or_else(|error| panic!("{error:#}"));
 }
 

@@ -24,7 +24,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 #[allow(unused_imports, reason = "each test program uses its own part")]
-pub use call::{Call, Live, expect, in_each_mode, patch, said};
+pub use call::{Call, Live, expect, in_each_mode, in_each_mode_in_turn, patch, said};
 
 /// Nobody's id: no entry in `/etc/passwd`, no subordinate ids, no groups.
 pub const NOBODY: u32 = 65533;

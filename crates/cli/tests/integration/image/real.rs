@@ -11,7 +11,7 @@ use crate::image::made::{
 };
 use crate::image::registry::Registry;
 use crate::image::{call, nothing_is_left, says, shelf, text};
-use crate::support::{Fixture, Sandboxed, in_each_mode};
+use crate::support::{Fixture, Sandboxed, in_each_mode_in_turn};
 
 /// The word is `a word`.
 const HTPASSWD: &str = "me:$2y$04$G0XzqJE.lwhUxZg04/yFpuFU.ZiG.eKyN.sxHfLiVa4uLQ4E.A09W\n";
@@ -44,7 +44,7 @@ fn an_image_is_pulled_checked_shared_and_removed() -> Result<()> {
     let list = index(&more.manifest, &[made::architecture()]);
     let list = String::from_utf8(list)?.replace(OCI_MANIFEST, DOCKER_MANIFEST);
     registry.push_manifest("team/more", "all", OCI_INDEX, list.as_bytes())?;
-    in_each_mode("real", |env, fixture| {
+    in_each_mode_in_turn("real", |env, fixture| {
         let call = call(env, fixture);
         let (app, more_name) = (registry.name("team/app:1"), registry.name("team/more:all"));
         let pulled = says(&call, &["pull", &app], 0)?;
@@ -132,7 +132,7 @@ fn tls_and_passwords_are_kept_to() -> Result<()> {
     for readable in [place.path(), &certificate] {
         std::fs::set_permissions(readable, std::fs::Permissions::from_mode(0o755))?;
     }
-    in_each_mode("tls", |env, fixture| {
+    in_each_mode_in_turn("tls", |env, fixture| {
         let (app, docker) = (
             registry.name("team/app:1"),
             fixture.state.with_file_name("docker"),

@@ -10,7 +10,7 @@ use crate::image::files::saved;
 use crate::image::made::{self, Made, OCI_MANIFEST, digest, tar};
 use crate::image::registry::Registry;
 use crate::image::{call, says, shelf, text};
-use crate::support::{Fixture, Sandboxed, expect, in_each_mode, said};
+use crate::support::{Fixture, Sandboxed, expect, in_each_mode_in_turn, said};
 
 /// Programs that the tests use inside, all of them one file.
 const APPLETS: [&str; 21] = [
@@ -125,7 +125,7 @@ fn an_image_is_all_that_a_run_has() -> Result<()> {
     let Some(image) = busybox()? else {
         return Ok(());
     };
-    in_each_mode("image-run", |env, fixture| {
+    in_each_mode_in_turn("image-run", |env, fixture| {
         let id = import(env, fixture, &image)?;
         let on_image = ["--image", NAME];
         let run = |shell: &str| env.run_with(fixture, &on_image, shell);
@@ -208,7 +208,7 @@ fn a_run_pulls_what_is_not_here_and_needs_the_registry_once() -> Result<()> {
     let (name, none) = (registry.name("team/box:1"), registry.name("team/box:none"));
     let pinned = registry.name(&format!("team/box@{}", digest(&image.manifest)));
     let storage = place.path();
-    in_each_mode("image-pulled", |env, fixture| {
+    in_each_mode_in_turn("image-pulled", |env, fixture| {
         let call = call(env, fixture);
         let output = call.finish(&["run", "--image", &none, "--", "true"])?;
         output.exits(2)?;
@@ -238,7 +238,7 @@ fn an_image_stays_while_a_sandbox_or_an_environment_stands_on_it() -> Result<()>
     let Some(image) = busybox()? else {
         return Ok(());
     };
-    in_each_mode("image-used", |env, fixture| {
+    in_each_mode_in_turn("image-used", |env, fixture| {
         let id = import(env, fixture, &image)?;
         let call = call(env, fixture);
         let folder = text(&fixture.folder).to_owned();
@@ -317,7 +317,7 @@ fn as_many_layers_as_are_taken_can_be_run_on() -> Result<()> {
         image.tars.iter().cloned().chain(more).collect()
     };
     let (deep, deeper) = (made::image(&layers(MOST)), made::image(&layers(MOST + 1)));
-    in_each_mode("image-deep", |env, fixture| {
+    in_each_mode_in_turn("image-deep", |env, fixture| {
         import(env, fixture, &deep)?;
         let setup = format!("[environment]\nimage = '{NAME}'\nsetup = 'echo made > made'\n");
         env.put(fixture, "ringfence.toml", setup)?;

@@ -3,11 +3,11 @@
 use anyhow::{Result, ensure};
 
 use crate::limits::stopped;
-use crate::support::{Mode, expect, in_each_mode, said};
+use crate::support::{Mode, expect, in_each_mode_in_turn, said};
 
 #[test]
 fn r70_processes() -> Result<()> {
-    in_each_mode("processes", |env, fixture| {
+    in_each_mode_in_turn("processes", |env, fixture| {
         for shell in [
             "while :; do sleep 1000 & done",
             "python3 -c 'import os\nwhile True: os.fork()'",
@@ -45,7 +45,7 @@ while True:
 
 #[test]
 fn r70_processes_that_start_others_without_end_are_ended() -> Result<()> {
-    in_each_mode("storm", |env, fixture| {
+    in_each_mode_in_turn("storm", |env, fixture| {
         let expected = ("too_many_processes", Some("processes"));
         stopped(env, fixture, &["--timeout", "2m"], STORM, expected)?;
         Ok(())
@@ -54,7 +54,7 @@ fn r70_processes_that_start_others_without_end_are_ended() -> Result<()> {
 
 #[test]
 fn r70_crowds_and_many_short_processes_are_no_storm() -> Result<()> {
-    in_each_mode("no-storm", |env, fixture| {
+    in_each_mode_in_turn("no-storm", |env, fixture| {
         let crowd = "for i in $(seq 420); do sleep 1000 & done; kill $(jobs -p); exit 0";
         let short = "i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); /bin/true; done";
         let pipes =
@@ -77,7 +77,7 @@ attributes = ctypes.create_string_buffer(48)
 assert ctypes.CDLL(None).syscall(number, 0, attributes, 48, 0) == 0
 size, policy, flags, nice, priority, runtime = struct.unpack_from(\"=IIQiIQ\", attributes)
 print(flags, runtime != 100_000)";
-    in_each_mode("slice", |env, fixture| {
+    in_each_mode_in_turn("slice", |env, fixture| {
         let result = env.run_with(fixture, &[], &format!("python3 -c '{runtime}'"))?;
         ensure!(said(&result).trim() == "0 True", "{}", said(&result));
         Ok(())
@@ -86,7 +86,7 @@ print(flags, runtime != 100_000)";
 
 #[test]
 fn r70_processes_of_two_sandboxes_do_not_add_up() -> Result<()> {
-    in_each_mode("both", |env, fixture| {
+    in_each_mode_in_turn("both", |env, fixture| {
         let crowd = "for i in $(seq 20); do sleep 1000 & done; echo READY; read -r line";
         let mut one = env.call(fixture).run_live(&["--pids", "32"], crowd)?;
         one.until("READY")?;

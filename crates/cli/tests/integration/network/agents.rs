@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::model::{Model, path, real};
 use super::secrets::{VALUE, holding};
 use super::{policy, traffic};
-use crate::support::{Fixture, Output, Sandboxed, in_each_mode, patch};
+use crate::support::{Fixture, Output, Sandboxed, in_each_mode_in_turn, patch};
 
 const AGENTS: [(&str, &str); 3] = [
     ("claude", "ANTHROPIC_API_KEY"),
@@ -80,7 +80,7 @@ fn is_readable(env: &Sandboxed, fixture: &Fixture, bin: &Path) -> bool {
 fn r8_real_agents_edit_with_the_key_only_in_the_gate() -> Result<()> {
     let Some(bin) = real() else { return Ok(()) };
     let model = Model::start("edit")?;
-    in_each_mode("agents", |env, fixture| {
+    in_each_mode_in_turn("agents", |env, fixture| {
         if !is_readable(env, fixture, bin) {
             return Ok(());
         }

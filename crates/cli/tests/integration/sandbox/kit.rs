@@ -20,7 +20,7 @@ pub struct Kit<'a> {
 
 /// Runs a check in a fresh home of each mode; afterwards every sandbox can be removed, and then
 /// nothing of them is left.
-pub fn lasting(name: &str, check: impl Fn(&Kit<'_>) -> Result<()>) -> Result<()> {
+pub fn lasting(name: &str, check: impl Fn(&Kit<'_>) -> Result<()> + Sync) -> Result<()> {
     in_each_mode(name, |env, fixture| {
         let kit = Kit { env, fixture };
         let checked = check(&kit);

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 
 use super::OnTerminal;
-use crate::support::in_each_mode;
+use crate::support::in_each_mode_in_turn;
 
 #[test]
 fn init_asks_before_it_adds_to_the_policy() -> Result<()> {
@@ -24,7 +24,7 @@ fn init_asks_before_it_adds_to_the_policy() -> Result<()> {
         fs::set_permissions(&cargo, Permissions::from_mode(0o755))?;
     }
     let home = home.path().to_str().context("a path")?;
-    in_each_mode("init-asks", |env, fixture| {
+    in_each_mode_in_turn("init-asks", |env, fixture| {
         env.put(fixture, "rust-toolchain", "stable\n")?;
         let policy = fixture.state.join("policy.toml");
         let call = env.call(fixture).variable("TERM", "xterm");
