@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use crate::support::PATH;
@@ -94,10 +95,13 @@ fn install() -> Result<PathBuf> {
     let name = PACKAGES.join("-").replace(['/', '@'], "-");
     let place = top.join(format!("agents{name}"));
     let bin = place.join("node_modules/.bin");
+    // One test installs them, and the others wait: each is a process of its own.
+    let lock = fs::File::create(top.join("agents.lock"))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
     if bin.is_dir() {
         return Ok(bin);
     }
-    // Whole or not at all: a neighbour may be at it as well.
+    // Whole or not at all: it may be killed.
     let making = tempfile::Builder::new().prefix("agents-").tempdir_in(top)?;
     fs::write(making.path().join("package.json"), "{}")?;
     let output = Command::new("timeout")
@@ -109,11 +113,7 @@ fn install() -> Result<PathBuf> {
         .context("cannot run npm")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{}", said.trim());
-    let made = making.keep();
-    if fs::rename(&made, &place).is_err() {
-        // Somebody was faster.
-        let _ = fs::remove_dir_all(&made);
-    }
+    fs::rename(making.keep(), &place)?;
     let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(&place, everybody)?;
     ensure!(bin.is_dir(), "npm left no programs");
