@@ -1,5 +1,7 @@
-//! `cargo xtask tidy`: rules of this repository that no compiler checks.
+//! Tools of this repository: `cargo xtask tidy` checks rules that no compiler checks, `cargo xtask test`
+//! runs the tests.
 
+mod suite;
 mod tidy;
 
 use std::path::Path;
@@ -15,25 +17,17 @@ use anyhow::{Context, Result, bail};
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    if words != ["tidy"] {
-        eprintln!("usage: cargo xtask tidy");
-        return ExitCode::from(2);
-    }
-    match tidy_repository() {
-        Ok(report) if report.findings.is_empty() => {
-            println!(
-                "tidy: {} checks on {} files, nothing found",
-                report.checks, report.files
-            );
-            ExitCode::SUCCESS
+    let done = match words.as_slice() {
+        ["tidy"] => tidy_repository(),
+        ["test", filters @ ..] => root().and_then(|root| suite::run(root, filters)),
+        _ => {
+            eprintln!("usage: cargo xtask tidy\n       cargo xtask test [NEXTEST ARGUMENTS]");
+            return ExitCode::from(2);
         }
-        Ok(report) => {
-            for finding in &report.findings {
-                println!("{finding}");
-            }
-            eprintln!("tidy: {} findings", report.findings.len());
-            ExitCode::FAILURE
-        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -41,35 +35,63 @@ fn main() -> ExitCode {
     }
 }
 
-fn tidy_repository() -> Result<tidy::Report> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+fn root() -> Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .context("xtask has no parent directory")?;
+        .context("xtask has no parent directory")
+}
+
+/// True if nothing was found.
+#[allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "findings are what the command prints"
+)]
+fn tidy_repository() -> Result<bool> {
+    let root = root()?;
     let tree = read_tree(root)?;
-    Ok(tidy::check(&tree))
+    let report = tidy::check(&tree);
+    if report.findings.is_empty() {
+        println!(
+            "tidy: {} checks on {} files, nothing found",
+            report.checks, report.files
+        );
+        return Ok(true);
+    }
+    for finding in &report.findings {
+        println!("{finding}");
+    }
+    eprintln!("tidy: {} findings", report.findings.len());
+    Ok(false)
+}
+
+fn git(root: &Path, words: &[&str]) -> Result<Vec<u8>> {
+    let output = Command::new("git")
+        .args(words)
+        .current_dir(root)
+        .output()
+        .context("cannot run `git`")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`git {}` failed: {}", words[0], said.trim());
+    }
+    Ok(output.stdout)
 }
 
 /// Every file that git tracks or would take, with its text. Files that are not UTF-8 are left out.
 fn read_tree(root: &Path) -> Result<tidy::Tree> {
-    let listing = Command::new("git")
-        .args([
+    let listing = git(
+        root,
+        &[
             "ls-files",
             "-z",
             "--cached",
             "--others",
             "--exclude-standard",
-        ])
-        .current_dir(root)
-        .output()
-        .context("cannot run `git ls-files`")?;
-    if !listing.status.success() {
-        bail!(
-            "`git ls-files` failed: {}",
-            String::from_utf8_lossy(&listing.stderr).trim()
-        );
-    }
+        ],
+    )?;
     let mut tree = tidy::Tree::default();
-    for name in listing.stdout.split(|byte| *byte == 0) {
+    for name in listing.split(|byte| *byte == 0) {
         let Ok(name) = std::str::from_utf8(name) else {
             continue;
         };
