@@ -1,6 +1,12 @@
-//! `cargo xtask test`: runs the tests with nextest and prints a summary.
+//! `cargo xtask test`: runs the tests with nextest, tries failed ones again by themselves, and prints a summary.
+//!
+//! ```text
+//! nextest, all tests ──▶ junit.xml ──▶ failed ones ──▶ attack, race or crash test ──▶ failed
+//!                                                └──▶ up to two more tries, alone ──▶ flaky or failed
+//! ```
 
 mod junit;
+mod retries;
 mod summary;
 
 use std::io::Write as _;
@@ -10,8 +16,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use junit::Case;
-use summary::Summary;
+use summary::{Failure, Summary};
 
+/// BOUND: a test that fails this often more fails the run.
+const RETRIES: usize = 2;
+/// BOUND: if more tests fail, the change is broken, and retries would only take long.
+const MAX_RETRIED: usize = 20;
 /// What nextest exits with where tests failed, and nothing else went wrong.
 const TESTS_FAILED: i32 = 100;
 
@@ -23,7 +33,7 @@ const BUILD: &[&str] = &[
     "ringfence/failpoints",
 ];
 
-/// Runs the tests that the filters name, or all. True if none failed.
+/// Runs the tests that the filters name, or all. True if none failed for good.
 pub fn run(root: &Path, filters: &[&str]) -> Result<bool> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
         || root.join("target"),
@@ -34,7 +44,7 @@ pub fn run(root: &Path, filters: &[&str]) -> Result<bool> {
         target,
         build: BUILD,
     };
-    let summary = Summary::of(&nextest.run("default", filters)?);
+    let summary = nextest.run_and_retry(filters)?;
     write!(std::io::stdout().lock(), "{summary}")?;
     Ok(summary.is_success())
 }
@@ -47,6 +57,25 @@ struct Nextest<'a> {
 }
 
 impl Nextest<'_> {
+    fn run_and_retry(&self, filters: &[&str]) -> Result<Summary> {
+        let cases = self.run("default", filters)?;
+        let failed = || cases.iter().filter(|case| case.failed);
+        let is_broken = failed().count() > MAX_RETRIED;
+        let mut failures = Vec::new();
+        for case in failed() {
+            let failure = if !is_broken && retries::is_retried(case) {
+                self.retry(case)?
+            } else {
+                Failure::Final {
+                    case: case.clone(),
+                    tries: 1,
+                }
+            };
+            failures.push(failure);
+        }
+        Ok(Summary::of(&cases, failures))
+    }
+
     /// Runs tests with a profile of `.config/nextest.toml`, and returns what its report says.
     fn run(&self, profile: &str, words: &[&str]) -> Result<Vec<Case>> {
         // nextest writes below its own store, whatever the target directory is.
@@ -120,5 +149,101 @@ impl Nextest<'_> {
             .env("CARGO_TARGET_DIR", &self.target)
             .current_dir(self.root);
         command
+    }
+
+    fn retry(&self, case: &Case) -> Result<Failure> {
+        let only = format!("binary_id(={}) & test(={})", case.program, case.name);
+        for retry in 1..=RETRIES {
+            let again = self.run("retry", &["-E", &only])?;
+            if again.len() == 1 && !again[0].failed {
+                return Ok(Failure::Flaky {
+                    case: case.clone(),
+                    tries: 1 + retry,
+                });
+            }
+        }
+        Ok(Failure::Final {
+            case: case.clone(),
+            tries: 1 + RETRIES,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Three tests that fail at their first try; two of them pass at the second.
+    const TESTS: &str = r#"
+        fn passes_at_its_second_try(name: &str) {
+            let marker = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+            let is_second = marker.exists();
+            std::fs::write(marker, "").unwrap();
+            assert!(is_second, "this is the first try of {name}");
+        }
+        #[test]
+        fn flaky() { passes_at_its_second_try("flaky") }
+        #[test]
+        fn flaky_escape() { passes_at_its_second_try("flaky_escape") }
+        #[test]
+        fn broken() { panic!("this is always so") }
+        #[test]
+        fn good() {}
+    "#;
+    const PROFILES: &str =
+        "profile.default.junit.path = 'junit.xml'\nprofile.retry.junit.path = 'junit.xml'\n";
+
+    fn summary(filters: &[&str]) -> Summary {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        for (path, text) in [
+            (
+                "Cargo.toml",
+                "package = { name = 'demo', edition = '2024' }\nworkspace = {}\n",
+            ),
+            ("src/lib.rs", ""),
+            ("tests/integration.rs", TESTS),
+            (".config/nextest.toml", PROFILES),
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let nextest = Nextest {
+            root,
+            target: root.join("target"),
+            build: &["--offline"],
+        };
+        nextest.run_and_retry(filters).unwrap()
+    }
+
+    #[test]
+    fn flaky_test_is_listed_with_its_first_failure_and_does_not_fail_the_run() {
+        let summary = summary(&["-E", "test(=flaky) | test(=good)"]);
+        assert!(summary.is_success());
+        let text = summary.to_string();
+        for part in [
+            "FLAKY demo::integration flaky (passed at try 2)\n",
+            "this is the first try of flaky\n",
+            "1 flaky tests\n    2 passed, 0 failed, 0 skipped\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn broken_tests_and_flaky_escapes_fail_the_run() {
+        let summary = summary(&["-E", "not test(=flaky)"]);
+        assert!(!summary.is_success());
+        let text = summary.to_string();
+        for part in [
+            "FAILED demo::integration broken (failed, tries: 3)\n",
+            "FAILED demo::integration flaky_escape (failed, tries: 1)\n",
+            "1 passed, 2 failed, 0 skipped\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in {text}");
+        }
     }
 }
