@@ -120,7 +120,7 @@ fn at_work(env: &Sandboxed, fixture: &Fixture, engine: &Engine) -> Result<Live> 
 }
 
 fn with_an_engine(name: &str, test: impl Fn(&Scene<'_>) -> Result<()>) {
-    engine::with_each_user(Engine::start(), name, |env, fixture, engine| {
+    engine::with_each_user(Engine::shared(), name, |env, fixture, engine| {
         test(&Scene {
             env,
             fixture,

@@ -74,7 +74,7 @@ impl Scene<'_> {
 }
 
 fn with_one(name: &str, test: impl Fn(&Scene<'_>) -> Result<()>) {
-    with(Engine::start(), name, test);
+    with(Engine::shared(), name, test);
 }
 
 fn with(engine: Result<Engine>, name: &str, test: impl Fn(&Scene<'_>) -> Result<()>) {

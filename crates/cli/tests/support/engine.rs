@@ -7,15 +7,17 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Fixture, PATH, Sandboxed, in_each_mode_in_turn, is_root, run_quietly};
-use kind::{DOCKER, Kind, PODMAN};
+use kind::{DOCKER, Kind, Lifetime, PODMAN};
 
 /// Programs of this machine: what the attacks and the other cases use, but no compiler.
 pub const TOOLS: &str = "conformance-tools:1";
@@ -32,12 +34,62 @@ pub struct Engine {
     directory: PathBuf,
     /// Itself is the last.
     daemons: Vec<Child>,
+    /// The lock of an engine that other tests use before and after this one, and that does not end with it.
+    lease: Option<fs::File>,
 }
+
+/// A directory for engines that all tests of a run share, one after the other. `scripts/test` makes it, and
+/// stops the engines by the files `pids` in it.
+const SHARED: &str = "RINGFENCE_TEST_ENGINES";
 
 impl Engine {
     /// Starts one of Docker's and makes the images.
     pub fn start() -> Result<Self> {
         Self::of(&DOCKER, |_| Ok(()))
+    }
+
+    /// The Docker engine that all tests of a run share, one test at a time: starting it and making its images
+    /// takes seconds. Without `scripts/test`, which stops it, a test starts one of its own.
+    pub fn shared() -> Result<Self> {
+        let Some(top) = std::env::var_os(SHARED).map(PathBuf::from) else {
+            return Self::start();
+        };
+        let lease = fs::File::create(top.join("docker.lock"))?;
+        flock(&lease, FlockOperation::LockExclusive)?;
+        let directory = top.join("docker");
+        let mut engine = Self {
+            kind: &DOCKER,
+            directory,
+            daemons: Vec::new(),
+            lease: Some(lease),
+        };
+        // Written last, so that no test uses an engine that another was killed while starting.
+        let ready = engine.directory.join("ready");
+        if !ready.exists() {
+            fs::create_dir(&engine.directory)
+                .context("an earlier test was killed while it started Docker")?;
+            engine.start_daemons(Lifetime::Run, |_| Ok(()))?;
+            engine.daemons.clear();
+            fs::write(ready, "")?;
+        }
+        engine.remove_leftovers()?;
+        Ok(engine)
+    }
+
+    /// Removes what a failed test left, so that the next does not fail as well.
+    fn remove_leftovers(&self) -> Result<()> {
+        let containers = self.docker(&["ps", "--all", "--quiet"])?;
+        let volumes = self.docker(&["volume", "ls", "--quiet"])?;
+        for (words, listed) in [
+            (&["rm", "--force", "--volumes"][..], containers),
+            (&["volume", "rm", "--force"], volumes),
+        ] {
+            let listed: Vec<&str> = listed.lines().collect();
+            if !listed.is_empty() {
+                self.docker(&[words, &listed].concat())?;
+            }
+        }
+        Ok(())
     }
 
     /// The same of Podman's.
@@ -65,36 +117,51 @@ impl Engine {
     }
 
     fn of(kind: &'static Kind, prepare: impl Fn(&Path) -> Result<()>) -> Result<Self> {
-        ensure!(is_root(), "an engine of the tests' own needs root");
-        for program in kind.programs {
-            ensure!(which(program).is_some(), "there is no `{program}`");
-        }
         // Short: a socket's path may have 107 bytes.
         let directory = tempfile::Builder::new()
             .prefix("ringfence-engine-")
             .tempdir_in("/var/tmp")?
             .keep();
-        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?;
-        let log = fs::File::create(directory.join("log"))?;
         let mut engine = Self {
             kind,
-            directory: directory.clone(),
+            directory,
             daemons: Vec::new(),
+            lease: None,
         };
-        prepare(&directory)?;
-        for mut command in (kind.commands)(&directory)? {
+        engine.start_daemons(Lifetime::Test, prepare)?;
+        Ok(engine)
+    }
+
+    fn start_daemons(
+        &mut self,
+        lifetime: Lifetime,
+        prepare: impl Fn(&Path) -> Result<()>,
+    ) -> Result<()> {
+        ensure!(is_root(), "an engine of the tests' own needs root");
+        for program in self.kind.programs {
+            ensure!(which(program).is_some(), "there is no `{program}`");
+        }
+        fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o755))?;
+        let log = fs::File::create(self.directory.join("log"))?;
+        prepare(&self.directory)?;
+        for mut command in (self.kind.commands)(&self.directory, lifetime)? {
             let started = command
                 .env("PATH", PATH)
+                // What ends a test's process group must not end an engine that others share.
+                .process_group(0)
                 .stdin(Stdio::null())
                 .stdout(log.try_clone()?)
                 .stderr(log.try_clone()?)
                 .spawn();
-            let daemon = started.with_context(|| format!("cannot start `{}`", kind.daemon))?;
-            engine.daemons.push(daemon);
+            let daemon = started.with_context(|| format!("cannot start `{}`", self.kind.daemon))?;
+            self.daemons.push(daemon);
         }
-        engine.wait()?;
-        engine.make_images()?;
-        Ok(engine)
+        if lifetime == Lifetime::Run {
+            let pids = self.daemons.iter().map(|child| format!("{}\n", child.id()));
+            fs::write(self.directory.join("pids"), pids.collect::<String>())?;
+        }
+        self.wait()?;
+        self.make_images()
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -282,6 +349,9 @@ pub fn with_each_user(
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.lease.is_some() && self.daemons.is_empty() {
+            return;
+        }
         if !self.kind.clear.is_empty() {
             let _ = self.docker(self.kind.clear);
         }

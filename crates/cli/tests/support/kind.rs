@@ -22,9 +22,18 @@ pub struct Kind {
     pub variable: &'static str,
     /// The engine with a directory that has all of it; its socket is `socket` there. What it stands on is
     /// before it.
-    pub commands: fn(&Path) -> Result<Vec<Command>>,
+    pub commands: fn(&Path, Lifetime) -> Result<Vec<Command>>,
     /// What ends the containers that outlive it.
     pub clear: &'static [&'static str],
+}
+
+/// When an engine ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// With the test that started it, even if that test is killed.
+    Test,
+    /// With the run of all tests: `scripts/test` stops it.
+    Run,
 }
 
 pub const DOCKER: Kind = Kind {
@@ -50,16 +59,20 @@ fn option(directory: &Path, name: &str) -> String {
     directory.join(name).display().to_string()
 }
 
-/// It goes with the tests, also where they are killed.
-fn bound_to_us() -> Command {
+/// The beginning of a command that starts a daemon with this lifetime.
+fn daemon(lifetime: Lifetime) -> Command {
+    let signal = match lifetime {
+        Lifetime::Test => "TERM",
+        Lifetime::Run => "clear",
+    };
     let mut command = Command::new("setpriv");
-    command.env_clear().args(["--pdeathsig", "TERM"]);
+    command.env_clear().args(["--pdeathsig", signal]);
     command
 }
 
 /// With a `containerd` beside it, as distributions start it: one of its own it kills, with what is going on,
 /// where that does not answer within a second or two.
-fn docker(directory: &Path) -> Result<Vec<Command>> {
+fn docker(directory: &Path, lifetime: Lifetime) -> Result<Vec<Command>> {
     let option = |name| option(directory, name);
     let settings = format!(
         "version = 2\n\
@@ -73,12 +86,12 @@ fn docker(directory: &Path) -> Result<Vec<Command>> {
         option("containerd"),
     );
     fs::write(directory.join("containerd.toml"), settings)?;
-    let mut containerd = bound_to_us();
+    let mut containerd = daemon(lifetime);
     containerd
         .arg("containerd")
         .args(["--config", &option("containerd.toml")]);
     fs::write(directory.join("settings.json"), runtimes().to_string())?;
-    let mut dockerd = bound_to_us();
+    let mut dockerd = daemon(lifetime);
     dockerd
         .arg("dockerd")
         .args(["--containerd", &option("containerd")])
@@ -101,7 +114,7 @@ fn runtimes() -> Value {
     }
 }
 
-fn podman(directory: &Path) -> Result<Vec<Command>> {
+fn podman(directory: &Path, lifetime: Lifetime) -> Result<Vec<Command>> {
     let option = |name| option(directory, name);
     // Without a lock of its own kind it would share that of the machine's own Podman. A bound on open files
     // that is above the machine's lets no container start.
@@ -121,7 +134,7 @@ fn podman(directory: &Path) -> Result<Vec<Command>> {
     );
     fs::write(directory.join("settings"), settings)?;
     fs::create_dir(directory.join("networks"))?;
-    let mut command = bound_to_us();
+    let mut command = daemon(lifetime);
     command
         .arg("podman")
         .args(["--root", &option("data")])
