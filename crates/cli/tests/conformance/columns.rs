@@ -1,7 +1,7 @@
 //! What is compared: backends, each with who starts it and on what root. One line here is one more.
 
-use crate::engine::{Engine, TOOLS};
-use crate::support::{Mode, Sandboxed, is_root};
+use crate::engine::{Absent, Engine, TOOLS, which};
+use crate::support::{Mode, is_root};
 
 /// One column of the table.
 #[derive(Clone, Copy, Debug)]
@@ -112,30 +112,17 @@ impl Column {
         }
     }
 
-    /// Why it is not there, in the words of whoever refuses.
-    pub fn absent(&self, env: &Sandboxed, engines: &Engines) -> Option<String> {
+    /// Why this machine cannot have it. What it can have and does not work is a failure, never absent.
+    pub fn absent(&self, engines: &Engines) -> Option<String> {
         if self.mode == AsRoot && !is_root() {
             return Some("the tests do not run as root".to_owned());
         }
-        let engine = match engines.of(self.needs).transpose() {
-            Ok(engine) => engine,
-            Err(why) => return Some(format!("{why:#}")),
-        };
-        let tried = || {
-            let fixture = env.fixture(&format!("there-{}", self.place()), self.mode)?;
-            let mut call = env.call(&fixture);
-            for (name, value) in self.found_by(engine)? {
-                call = call.variable(&name, &value);
-            }
-            let words = [&["run"], self.options, &["--", "true"]].concat();
-            let output = call.finish(&words);
-            env.discard(&fixture);
-            output
-        };
-        match tried() {
-            Ok(output) if output.status.success() => None,
-            Ok(output) => Some(output.stderr.lines().next().unwrap_or("no word").to_owned()),
-            Err(error) => Some(format!("{error:#}")),
+        if self.name.contains("gvisor") && which("runsc").is_none() {
+            return Some("there is no `runsc`".to_owned());
+        }
+        match engines.of(self.needs) {
+            Some(Err(error)) if error.is::<Absent>() => Some(format!("{error:#}")),
+            _ => None,
         }
     }
 }

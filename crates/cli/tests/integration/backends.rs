@@ -305,9 +305,8 @@ fn what_is_missing_is_named() {
 /// What Podman would do otherwise than it is asked, without a word, is not asked of it.
 #[test]
 fn podman_is_asked_for_nothing_that_it_leaves_out() {
-    let engine = match Engine::podman() {
-        Ok(engine) => engine,
-        Err(error) => return println!("SKIPPED podman: {error:#}"),
+    let Some(engine) = engine::or_skip(Engine::podman(), "podman") else {
+        return;
     };
     let env = Sandboxed::start(env!("CARGO_BIN_EXE_ringfence")).unwrap();
     for (name, mode, code, said) in [

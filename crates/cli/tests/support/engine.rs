@@ -54,6 +54,7 @@ impl Engine {
         let Some(top) = std::env::var_os(SHARED).map(PathBuf::from) else {
             return Self::start();
         };
+        can_have(&DOCKER)?;
         let lease = fs::File::create(top.join("docker.lock"))?;
         flock(&lease, FlockOperation::LockExclusive)?;
         let directory = top.join("docker");
@@ -117,6 +118,7 @@ impl Engine {
     }
 
     fn of(kind: &'static Kind, prepare: impl Fn(&Path) -> Result<()>) -> Result<Self> {
+        can_have(kind)?;
         // Short: a socket's path may have 107 bytes.
         let directory = tempfile::Builder::new()
             .prefix("ringfence-engine-")
@@ -137,10 +139,6 @@ impl Engine {
         lifetime: Lifetime,
         prepare: impl Fn(&Path) -> Result<()>,
     ) -> Result<()> {
-        ensure!(is_root(), "an engine of the tests' own needs root");
-        for program in self.kind.programs {
-            ensure!(which(program).is_some(), "there is no `{program}`");
-        }
         fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o755))?;
         let log = fs::File::create(self.directory.join("log"))?;
         prepare(&self.directory)?;
@@ -326,12 +324,42 @@ impl Engine {
     }
 }
 
-/// An engine, or what is skipped without one.
-pub fn or_skip(engine: Result<Engine>, name: &str) -> Option<Engine> {
-    if let Err(error) = &engine {
-        println!("SKIPPED {name}: {error:#}");
+/// Why this machine cannot have an engine: the only reason to skip its tests.
+#[derive(Debug)]
+pub struct Absent(pub String);
+
+impl std::fmt::Display for Absent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
     }
-    engine.ok()
+}
+
+impl std::error::Error for Absent {}
+
+/// Whether this machine can have such an engine; else [`Absent`].
+fn can_have(kind: &Kind) -> Result<()> {
+    if !is_root() {
+        bail!(Absent("an engine of the tests' own needs root".to_owned()));
+    }
+    for program in kind.programs {
+        if which(program).is_none() {
+            bail!(Absent(format!("there is no `{program}`")));
+        }
+    }
+    Ok(())
+}
+
+/// The engine, or `None` and a line about the skipped test where this machine cannot have one. An engine that is
+/// installed and does not start fails the test.
+pub fn or_skip(engine: Result<Engine>, name: &str) -> Option<Engine> {
+    match engine {
+        Ok(engine) => Some(engine),
+        Err(error) if error.is::<Absent>() => {
+            println!("SKIPPED {name}: {error:#}");
+            None
+        }
+        Err(error) => panic!("{name}: {error:#}"),
+    }
 }
 
 /// Tries something with an engine, as each kind of user; without one, says why.
