@@ -82,9 +82,10 @@ fn r13_r52_every_backend_keeps_the_contract() -> Result<()> {
         .iter()
         .map(|column| (column.name, Mutex::default()))
         .collect();
-    let jobs: Vec<(&Row, &Column)> = wanted()
+    let mut jobs: Vec<(&Row, &Column)> = wanted()
         .flat_map(|row| present.iter().map(move |column| (row, *column)))
         .collect();
+    jobs.sort_by_key(|(row, column)| start_order(row, column));
     let document = Document::read("matrix")?.table();
     let seen = Mutex::new(BTreeMap::new());
     let look = |(row, column): &(&Row, &Column)| {
@@ -282,6 +283,18 @@ fn settle(name: &str, head: &str, table: &Table) -> Result<()> {
         found.join("\n")
     );
     Ok(())
+}
+
+/// Long jobs start first, so that none is left to run alone at the end. The first area of attacks at a column runs
+/// those of all areas (two minutes at gVisor), and the other areas only wait for it: they come last.
+fn start_order(row: &Row, column: &Column) -> u8 {
+    let is_first_area = row.title == isolation::AREAS[0].0;
+    match row.area {
+        "attacks" if is_first_area && column.name.contains("gvisor") => 0,
+        "attacks" if is_first_area => 1,
+        "attacks" => 3,
+        _ => 2,
+    }
 }
 
 fn in_parallel<T: Sync>(jobs: &[T], look: impl Fn(&T) + Sync) {
