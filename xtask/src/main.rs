@@ -7,7 +7,7 @@ mod tidy;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 #[allow(
     clippy::print_stdout,
@@ -49,12 +49,13 @@ fn root() -> Result<&'static Path> {
 )]
 fn tidy_repository() -> Result<bool> {
     let root = root()?;
-    let tree = read_tree(root)?;
+    let mut tree = read_tree(root)?;
+    tree.commits = read_commits(root)?;
     let report = tidy::check(&tree);
     if report.findings.is_empty() {
         println!(
-            "tidy: {} checks on {} files, nothing found",
-            report.checks, report.files
+            "tidy: {} checks on {} files and {} commits, nothing found",
+            report.checks, report.files, report.commits
         );
         return Ok(true);
     }
@@ -63,6 +64,32 @@ fn tidy_repository() -> Result<bool> {
     }
     eprintln!("tidy: {} findings", report.findings.len());
     Ok(false)
+}
+
+/// The commits after the one that `xtask/history-start` names.
+fn read_commits(root: &Path) -> Result<Vec<tidy::history::Commit>> {
+    let start = std::fs::read_to_string(root.join("xtask/history-start"))
+        .context("cannot read `xtask/history-start`")?;
+    let start = start.trim();
+    ensure!(
+        start.len() == 40 && start.chars().all(|c| c.is_ascii_hexdigit()),
+        "`xtask/history-start` must name a commit by its 40 digits"
+    );
+    git(root, &["merge-base", "--is-ancestor", start, "HEAD"])
+        .context("the commit in `xtask/history-start` is not in the history of HEAD; if this clone is shallow, run `git fetch --unshallow`")?;
+    let range = format!("{start}..HEAD");
+    let log = git(
+        root,
+        &["log", "-M", "--numstat", tidy::history::LOG_FORMAT, &range],
+    )
+    .context("cannot read the history")?;
+    let commits = tidy::history::parse_log(&String::from_utf8_lossy(&log));
+    let count = git(root, &["rev-list", "--count", &range])?;
+    ensure!(
+        String::from_utf8_lossy(&count).trim() == commits.len().to_string(),
+        "the output of `git log` was not understood"
+    );
+    Ok(commits)
 }
 
 fn git(root: &Path, words: &[&str]) -> Result<Vec<u8>> {

@@ -4,6 +4,7 @@ mod code;
 mod documents;
 mod edges;
 mod exceptions;
+pub mod history;
 mod leaks;
 mod promises;
 mod sources;
@@ -15,6 +16,8 @@ use std::fmt;
 #[derive(Debug, Default)]
 pub struct Tree {
     files: BTreeMap<String, Option<String>>,
+    /// Those that are checked, the newest first.
+    pub commits: Vec<history::Commit>,
 }
 
 impl Tree {
@@ -68,6 +71,7 @@ impl Tree {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     path: String,
+    /// 0 where there is none.
     line: usize,
     message: String,
 }
@@ -84,7 +88,10 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.path, self.line, self.message)
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.message),
+            line => write!(f, "{}:{line}: {}", self.path, self.message),
+        }
     }
 }
 
@@ -93,6 +100,7 @@ impl fmt::Display for Finding {
 pub struct Report {
     pub checks: usize,
     pub files: usize,
+    pub commits: usize,
     pub findings: Vec<Finding>,
 }
 
@@ -113,6 +121,7 @@ const CHECKS: &[Check] = &[
     documents::changelog_has_unreleased,
     promises::promises_are_kept,
     promises::requirements_have_tests,
+    history::commits_are_small_and_say_why,
 ];
 
 /// Runs every check.
@@ -122,6 +131,7 @@ pub fn check(tree: &Tree) -> Report {
     Report {
         checks: CHECKS.len(),
         files: tree.files.len(),
+        commits: tree.commits.len(),
         findings,
     }
 }
