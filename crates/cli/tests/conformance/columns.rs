@@ -81,6 +81,17 @@ pub const COLUMNS: &[Column] = &[
     column("docker, gvisor", &["--backend", "docker-gvisor"], Rootless, TheEngine, Host),
 ];
 
+/// The columns that are always tried: each backend, and each root where that is another way in. The others differ in
+/// who starts the backend or how it is reached, and only the long form has them.
+pub const SHORT_FORM: &[&str] = &[
+    "native",
+    "native, root",
+    "docker",
+    "docker, image",
+    "podman, root",
+    "gvisor",
+];
+
 const fn column(
     name: &'static str,
     options: &'static [&'static str],
