@@ -104,7 +104,7 @@ fn a_link_of_our_own_is_followed_and_a_file_is_refused() {
         let error = Home::open(Some(link)).unwrap_err();
         assert!(matches!(error, HomeError::ForeignLink { .. }), "{error:?}");
     } else {
-        eprintln!("skipped: a link of another uid needs root to make");
+        eprintln!("SKIPPED links of others: a link of another uid needs root to make");
     }
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -115,7 +115,7 @@ fn a_link_of_our_own_is_followed_and_a_file_is_refused() {
 #[test]
 fn a_home_of_another_uid_is_refused_untouched() {
     if !is_root() {
-        eprintln!("skipped: a directory of another uid needs root to make");
+        eprintln!("SKIPPED directories of others: a directory of another uid needs root to make");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -193,7 +193,9 @@ fn a_read_only_home_is_named() {
     let mut reader = match command.spawn() {
         Ok(reader) => reader,
         Err(error) => {
-            eprintln!("skipped: uid {OTHER_UID} cannot run this test program: {error}");
+            eprintln!(
+                "SKIPPED another user: uid {OTHER_UID} cannot run this test program: {error}"
+            );
             return;
         }
     };
