@@ -262,7 +262,8 @@ fn settle() {
         if (tick.tv_sec, tick.tv_nsec) > (now.tv_sec, now.tv_nsec) {
             return;
         }
-        std::thread::yield_now();
+        // BOUND: a tick is one to ten milliseconds.
+        std::thread::sleep(Duration::from_micros(500));
     }
 }
 
