@@ -453,7 +453,7 @@ fn run_all(
         .into_iter()
         .filter(|case| case.oracle == oracle)
         .collect();
-    let system = System::make(&env);
+    let system = System::make()?;
     let failures = in_parallel(&cases, |case| {
         let mut found = Vec::new();
         // On an image in one of the modes, by turns: the walls are the same ones.

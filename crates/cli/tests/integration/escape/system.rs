@@ -3,13 +3,14 @@
 //! It is not unpacked: each fixture imports an image of one file, whose layer is then replaced by a
 //! tree of hard links to what the machine has.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
 
 use crate::support::{Fixture, LOOK_SECONDS, Mode, Sandboxed, is_root, run_quietly};
 
@@ -29,33 +30,46 @@ const PARTS: &[&str] = &[
     "etc/ld.so.cache",
 ];
 
-/// The tree and a file to import; `None` where there can be none, which is said once.
+/// The tree and a file to import.
 pub struct System {
-    tree: PathBuf,
-    file: PathBuf,
+    directory: TempDir,
 }
 
 impl System {
-    pub fn make(env: &Sandboxed) -> Option<Self> {
+    /// `None`, and a line that says why, where this machine cannot have one.
+    pub fn make() -> Result<Option<Self>> {
         static SAID: OnceLock<()> = OnceLock::new();
-        let made = if is_root() {
-            Self::link(env)
-        } else {
-            Err(anyhow::anyhow!(
-                "hard links to the machine's files need root"
-            ))
-        };
-        match made {
-            Ok(system) => Some(system),
+        match Self::place() {
+            Ok(place) => Self::link(place).map(Some),
             Err(why) => {
-                SAID.get_or_init(|| println!("SKIPPED attacks on an image: {why:#}"));
-                None
+                SAID.get_or_init(|| println!("SKIPPED attacks on an image: {why}"));
+                Ok(None)
             }
         }
     }
 
-    fn link(env: &Sandboxed) -> Result<Self> {
-        let tree = env.path("system");
+    /// A directory on the disk of the machine's programs, or why there is none.
+    fn place() -> Result<&'static Path, &'static str> {
+        if !is_root() {
+            return Err("hard links to the machine's files need root");
+        }
+        if !Path::new("/bin").is_symlink() {
+            return Err("this machine has no merged /usr");
+        }
+        let disk = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+        let places = ["/var/tmp", "/tmp"].map(Path::new).into_iter();
+        let mut near = places.filter(|place| disk(place) == disk(Path::new("/usr/bin")));
+        near.next()
+            .ok_or("neither /var/tmp nor /tmp is on the disk of /usr")
+    }
+
+    fn link(place: &Path) -> Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix("ringfence-system-")
+            .permissions(Permissions::from_mode(0o755))
+            .tempdir_in(place)?;
+        let system = Self { directory };
+        let tree = system.tree();
         fs::create_dir(&tree)?;
         let mut parts: Vec<PathBuf> = PARTS.iter().map(PathBuf::from).collect();
         for entry in fs::read_dir("/usr/lib")? {
@@ -82,11 +96,8 @@ impl System {
                 symlink(target, tree.join(name))?;
             }
         }
-        ensure!(
-            tree.join("bin/sh").exists(),
-            "this machine has no merged /usr"
-        );
-        let (one, file) = (env.path("one"), env.path("one.tar"));
+        ensure!(tree.join("bin/sh").exists(), "the image has no shell");
+        let one = system.directory.path().join("one");
         fs::create_dir(&one)?;
         fs::write(one.join("marker"), "one\n")?;
         run_quietly(
@@ -94,16 +105,25 @@ impl System {
                 .arg("-C")
                 .arg(&one)
                 .arg("-cf")
-                .arg(&file)
+                .arg(system.file())
                 .arg("."),
         )?;
-        Ok(Self { tree, file })
+        Ok(system)
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.directory.path().join("system")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("one.tar")
     }
 
     /// A fixture whose runs are on the image, without an option: its own policy says so.
     pub fn fixture(&self, env: &Sandboxed, name: &str, mode: Mode) -> Result<Fixture> {
         let fixture = env.fixture(&format!("{name}-on-image"), mode)?;
-        let file = self.file.to_string_lossy();
+        let file = self.file();
+        let file = file.to_string_lossy();
         let words = ["image", "import", &file, "--name", "system:1"];
         let imported = env.ringfence(&fixture, LOOK_SECONDS, &words)?;
         ensure!(imported.status.success(), "{}", imported.tail());
@@ -113,7 +133,7 @@ impl System {
             let path = entry?.path();
             if path.is_dir() {
                 run_quietly(Command::new("rm").arg("-rf").arg(&path))?;
-                symlink(&self.tree, &path)?;
+                symlink(self.tree(), &path)?;
                 swapped += 1;
             }
         }
