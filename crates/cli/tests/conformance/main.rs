@@ -94,7 +94,6 @@ fn r13_r52_every_backend_keeps_the_contract() -> Result<()> {
         .flat_map(|row| present.iter().map(move |column| (row, *column)))
         .collect();
     jobs.sort_by_key(|(row, column)| start_order(row, column));
-    let document = Document::read("matrix")?.table();
     let seen = Mutex::new(BTreeMap::new());
     let look = |(row, column): &(&Row, &Column)| {
         let began = Instant::now();
@@ -123,27 +122,6 @@ fn r13_r52_every_backend_keeps_the_contract() -> Result<()> {
         seen.insert((row.area, title, name), told);
     };
     in_parallel(&jobs, look);
-    // What is not as it is said to be is tried once more, with nothing beside it: a machine that is
-    // drowning is no property of a backend. Attacks that worked were tried twice already.
-    for (row, column) in &jobs {
-        let again = {
-            let seen = seen.lock().expect("no worker panics");
-            let told = &seen[&(row.area, row.title, column.name)];
-            let said = document.get(row.area, row.title, column.name);
-            let is_attack = row.area == "attacks" && !matches!(told, Seen::Not(_));
-            !is_attack
-                && said.is_some_and(|said| {
-                    let in_image = column.root == columns::Root::Image;
-                    matrix::differs(&told.cell(), &said, in_image)
-                })
-        };
-        if again {
-            let mut attacks = attacks[column.name].lock().expect("no worker panics");
-            attacks.take_if(|ended| ended.is_err());
-            drop(attacks);
-            look(&(row, column));
-        }
-    }
     let seen = seen.into_inner().expect("no worker panics");
     for engine in [&engines.docker, &engines.podman].into_iter().flatten() {
         // An engine that was told to remove something takes a moment.
@@ -197,16 +175,7 @@ fn beside(env: &Sandboxed, engine: &Engine, ours: &Table, log: &Log) -> Result<T
             Err(why) => println!("SKIPPED conformance {}: {why:#}", peer.name()),
             Ok(version) => {
                 versions.push(version);
-                let mut seen = peers::tried(env, engine, peer, log);
-                // As above: what is not as it is said to be is tried once more.
-                let said = document.table();
-                let differs = |(area, title, seen): &(String, String, Seen)| {
-                    let said = said.get(area, title, peer.name()).unwrap_or_default();
-                    matrix::differs(&seen.cell(), &said, false)
-                };
-                if seen.iter().any(differs) {
-                    seen = peers::tried(env, engine, peer, log);
-                }
+                let seen = peers::tried(env, engine, peer, log);
                 for (area, title, seen) in seen {
                     for column in ["native", "docker"] {
                         if let Some(cell) = ours.get(&area, &title, column) {
