@@ -79,16 +79,11 @@ impl Engine {
 
     /// Removes what a failed test left, so that the next does not fail as well.
     fn remove_leftovers(&self) -> Result<()> {
-        let containers = self.docker(&["ps", "--all", "--quiet"])?;
-        let volumes = self.docker(&["volume", "ls", "--quiet"])?;
-        for (words, listed) in [
-            (&["rm", "--force", "--volumes"][..], containers),
-            (&["volume", "rm", "--force"], volumes),
-        ] {
-            let listed: Vec<&str> = listed.lines().collect();
-            if !listed.is_empty() {
-                self.docker(&[words, &listed].concat())?;
-            }
+        for container in self.containers(&[])? {
+            self.docker(&["rm", "--force", "--volumes", &container])?;
+        }
+        for volume in self.docker(&["volume", "ls", "--quiet"])?.lines() {
+            self.docker(&["volume", "rm", "--force", volume])?;
         }
         Ok(())
     }
@@ -260,15 +255,22 @@ impl Engine {
 
     /// Containers that carry our label, whatever home they are of.
     pub fn ours(&self) -> Result<Vec<String>> {
-        let said = self.docker(&[
-            "ps",
-            "--all",
-            "--quiet",
-            "--no-trunc",
-            "--filter",
-            "label=ringfence.sandbox",
-        ])?;
-        Ok(said.lines().map(str::to_owned).collect())
+        self.containers(&["--filter", "label=ringfence.sandbox"])
+    }
+
+    /// The ids of the containers that it lists and finds. Docker 20.10 may list one for as long as it runs ("Removal
+    /// In Progress") that was removed while it ended by itself: whatever else is asked of it is "No such container".
+    fn containers(&self, filter: &[&str]) -> Result<Vec<String>> {
+        let list = ["ps", "--all", "--quiet", "--no-trunc"];
+        let mut found = Vec::new();
+        for id in self.docker(&[&list, filter].concat())?.lines() {
+            let inspected = self.client(&["container", "inspect", id]).output()?;
+            let is_gone = String::from_utf8_lossy(&inspected.stderr).contains("o such container");
+            if !is_gone {
+                found.push(id.to_owned());
+            }
+        }
+        Ok(found)
     }
 
     fn make_images(&self) -> Result<()> {
