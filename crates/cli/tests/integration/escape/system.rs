@@ -4,7 +4,7 @@
 //! tree of hard links to what the machine has.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -39,8 +39,8 @@ impl System {
     /// `None`, and a line that says why, where this machine cannot have one.
     pub fn make() -> Result<Option<Self>> {
         static SAID: OnceLock<()> = OnceLock::new();
-        match Self::place() {
-            Ok(place) => Self::link(place).map(Some),
+        match Self::directory() {
+            Ok(directory) => Self::link(directory).map(Some),
             Err(why) => {
                 SAID.get_or_init(|| println!("SKIPPED attacks on an image: {why}"));
                 Ok(None)
@@ -48,26 +48,32 @@ impl System {
         }
     }
 
-    /// A directory on the disk of the machine's programs, or why there is none.
-    fn place() -> Result<&'static Path, &'static str> {
+    /// A directory to which the machine's programs can be hard-linked, or why there is none.
+    fn directory() -> Result<TempDir, &'static str> {
         if !is_root() {
             return Err("hard links to the machine's files need root");
         }
         if !Path::new("/bin").is_symlink() {
             return Err("this machine has no merged /usr");
         }
-        let disk = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
-        let places = ["/var/tmp", "/tmp"].map(Path::new).into_iter();
-        let mut near = places.filter(|place| disk(place) == disk(Path::new("/usr/bin")));
+        let places = [std::env::temp_dir(), "/var/tmp".into(), "/tmp".into()];
+        let directories = places.iter().filter_map(|place| {
+            tempfile::Builder::new()
+                .prefix("ringfence-system-")
+                .permissions(Permissions::from_mode(0o755))
+                .tempdir_in(place)
+                .ok()
+        });
+        // Tried, because two mounts of one file system cannot be linked either.
+        let is_near = |directory: &TempDir| {
+            fs::hard_link("/usr/bin/env", directory.path().join("env")).is_ok()
+        };
+        let mut near = directories.filter(is_near);
         near.next()
-            .ok_or("neither /var/tmp nor /tmp is on the disk of /usr")
+            .ok_or("neither /var/tmp nor /tmp can have hard links to /usr")
     }
 
-    fn link(place: &Path) -> Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("ringfence-system-")
-            .permissions(Permissions::from_mode(0o755))
-            .tempdir_in(place)?;
+    fn link(directory: TempDir) -> Result<Self> {
         let system = Self { directory };
         let tree = system.tree();
         fs::create_dir(&tree)?;
