@@ -190,6 +190,7 @@ impl Call<'_> {
             .arg(&self.env.binary)
             .args(words)
             .env("RINGFENCE_HOME", &self.fixture.state)
+            .env("TMPDIR", std::env::temp_dir())
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }

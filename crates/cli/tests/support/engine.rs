@@ -16,7 +16,9 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Fixture, PATH, Sandboxed, in_each_mode_in_turn, is_root, run_quietly};
+use crate::support::{
+    Fixture, PATH, Sandboxed, in_each_mode_in_turn, is_root, run_directory, run_quietly,
+};
 use kind::{DOCKER, Kind, Lifetime, PODMAN};
 
 /// Programs of this machine: what the attacks and the other cases use, but no compiler.
@@ -38,10 +40,6 @@ pub struct Engine {
     lease: Option<fs::File>,
 }
 
-/// A directory for engines that all tests of a run share, one after the other. `scripts/test` makes it, and
-/// stops the engines by the files `pids` in it.
-const SHARED: &str = "RINGFENCE_TEST_ENGINES";
-
 impl Engine {
     /// Starts one of Docker's and makes the images.
     pub fn start() -> Result<Self> {
@@ -49,9 +47,10 @@ impl Engine {
     }
 
     /// The Docker engine that all tests of a run share, one test at a time: starting it and making its images
-    /// takes seconds. Without `scripts/test`, which stops it, a test starts one of its own.
+    /// takes seconds. `scripts/test` stops it by the file `pids` in its directory; without `scripts/test`, a test
+    /// starts one of its own.
     pub fn shared() -> Result<Self> {
-        let Some(top) = std::env::var_os(SHARED).map(PathBuf::from) else {
+        let Some(top) = run_directory() else {
             return Self::start();
         };
         can_have(&DOCKER)?;

@@ -94,13 +94,40 @@ impl Output {
     }
 }
 
-/// A hard link, which costs nothing; a copy where the two places are on different disks.
-fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
-    if fs::hard_link(from, to).is_ok() {
+/// The directory that all tests of a run of `scripts/test` share.
+pub fn run_directory() -> Option<PathBuf> {
+    std::env::var_os("RINGFENCE_TEST_RUN").map(PathBuf::from)
+}
+
+/// Hard-links the program to a place of the test's own, because a debug build has 130 MB. If the place is on another
+/// file system, all tests of a run link to one copy there.
+fn link_program(program: &Path, to: &Path) -> Result<()> {
+    if fs::hard_link(program, to).is_ok() {
         return Ok(());
     }
-    // Another process writes the copy: a fork in a neighbouring test would hold ours open, and
-    // a program that is open for writing cannot be executed.
+    let Some(run) = run_directory() else {
+        return copy(program, to);
+    };
+    // Another build is another file.
+    let build = fs::metadata(program)?;
+    let name = format!("program-{}-{}", build.ino(), build.mtime_nsec());
+    let shared = run.join(name);
+    if !shared.exists() {
+        let making = tempfile::tempdir_in(&run)?;
+        let part = making.path().join("program");
+        copy(program, &part)?;
+        // Not `rename`: it would replace the copy of a faster test, and `link` fails with ENOENT if its source is
+        // replaced meanwhile.
+        if let Err(error) = fs::hard_link(&part, &shared) {
+            ensure!(shared.exists(), "cannot share the program: {error}");
+        }
+    }
+    fs::hard_link(&shared, to).with_context(|| format!("cannot link {shared:?} to {to:?}"))
+}
+
+/// Another process writes the copy: a fork in a neighbouring test would hold ours open, and a program that is open for
+/// writing cannot be executed.
+fn copy(from: &Path, to: &Path) -> Result<()> {
     run_quietly(Command::new("cp").arg(from).arg(to))
 }
 
@@ -135,7 +162,7 @@ impl Sandboxed {
 
         let copy = top.join("bin/ringfence");
         fs::create_dir(top.join("bin"))?;
-        link_or_copy(Path::new(binary), &copy)?;
+        link_program(Path::new(binary), &copy)?;
 
         let home = top.join("home");
         fs::create_dir_all(home.join(".ssh"))?;
@@ -252,7 +279,9 @@ impl Sandboxed {
         if terminal == Terminal::Own {
             command.args(OWN_TERMINAL);
         }
-        command.env("RINGFENCE_HOME", &fixture.state);
+        command
+            .env("RINGFENCE_HOME", &fixture.state)
+            .env("TMPDIR", std::env::temp_dir());
         finish(command.arg(&self.binary).args(words))
     }
 
