@@ -44,6 +44,9 @@ pub fn run(root: &Path, filters: &[&str]) -> Result<bool> {
         target,
         build: BUILD,
     };
+    if filters.is_empty() {
+        retries::check_list(&nextest.list(filters)?)?;
+    }
     let summary = nextest.run_and_retry(filters)?;
     write!(std::io::stdout().lock(), "{summary}")?;
     Ok(summary.is_success())
@@ -89,7 +92,7 @@ impl Nextest<'_> {
             std::fs::remove_file(&report)
                 .with_context(|| format!("cannot remove {}", report.display()))?;
         }
-        let listed = self.list(words)?;
+        let listed = self.list(words)?.len();
         let status = self
             .command("run", words)
             .args(["--no-fail-fast", "--profile", profile])
@@ -116,8 +119,8 @@ impl Nextest<'_> {
         Ok(cases)
     }
 
-    /// How many tests these words select.
-    fn list(&self, words: &[&str]) -> Result<usize> {
+    /// The tests that these words select, each as its program and name.
+    fn list(&self, words: &[&str]) -> Result<Vec<String>> {
         let output = self
             .command("list", words)
             .args(["--message-format", "oneline"])
@@ -126,7 +129,8 @@ impl Nextest<'_> {
             .context("cannot run `cargo nextest`")?;
         ensure!(output.status.success(), "`cargo nextest list` failed");
         let text = String::from_utf8_lossy(&output.stdout);
-        Ok(text.lines().filter(|line| !line.trim().is_empty()).count())
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        Ok(lines.map(str::to_owned).collect())
     }
 
     /// `cargo nextest VERB` on what is built for the tests.

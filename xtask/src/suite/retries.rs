@@ -2,6 +2,8 @@
 //!
 //! INVARIANT: attack, race and crash tests never are: an escape that works one time in three is an escape.
 
+use anyhow::{Result, ensure};
+
 use super::junit::Case;
 
 /// Modules whose tests mostly are attack, race and crash tests: the program as nextest names it, and prefixes of the
@@ -79,11 +81,43 @@ pub fn is_retried(case: &Case) -> bool {
     !is_attack && !words.any(|word| WORDS.contains(&word))
 }
 
+/// Fails where [`NEVER`] names no test: one that was renamed would be retried from then on, and nobody would notice.
+/// `tests`: all of them, each as its program and name.
+pub fn check_list(tests: &[String]) -> Result<()> {
+    for (program, prefixes) in NEVER {
+        for prefix in *prefixes {
+            let start = format!("{program} {prefix}");
+            ensure!(
+                tests.iter().any(|test| test.starts_with(&start)),
+                "`xtask/src/suite/retries.rs` names `{prefix}`, and `{program}` has no such test: if its tests were \
+                 renamed, rename it as well"
+            );
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn renamed_tests_that_are_never_retried_are_noticed() {
+        let mut tests: Vec<String> = NEVER
+            .iter()
+            .flat_map(|(program, prefixes)| {
+                prefixes
+                    .iter()
+                    .map(move |prefix| format!("{program} {prefix}one"))
+            })
+            .collect();
+        check_list(&tests).unwrap();
+        tests.retain(|test| !test.contains(" escape::"));
+        let error = check_list(&tests).unwrap_err().to_string();
+        assert!(error.contains("`escape::`"), "{error}");
+    }
 
     #[test]
     fn attack_race_and_crash_tests_are_not_retried() {
