@@ -67,7 +67,7 @@ impl Nextest<'_> {
         let mut failures = Vec::new();
         for case in failed() {
             let failure = if !is_broken && retries::is_retried(case) {
-                self.retry(case)?
+                self.retry(case)
             } else {
                 Failure::Final {
                     case: case.clone(),
@@ -123,7 +123,8 @@ impl Nextest<'_> {
     fn list(&self, words: &[&str]) -> Result<Vec<String>> {
         let output = self
             .command("list", words)
-            .args(["--message-format", "oneline"])
+            // Whatever the environment says: the names are compared.
+            .args(["--message-format", "oneline", "--color", "never"])
             .stderr(Stdio::inherit())
             .output()
             .context("cannot run `cargo nextest`")?;
@@ -155,22 +156,32 @@ impl Nextest<'_> {
         command
     }
 
-    fn retry(&self, case: &Case) -> Result<Failure> {
+    /// Runs a failed test again by itself.
+    fn retry(&self, case: &Case) -> Failure {
         let only = format!("binary_id(={}) & test(={})", case.program, case.name);
         for retry in 1..=RETRIES {
-            let again = self.run("retry", &["-E", &only])?;
-            if again.len() == 1 && !again[0].failed {
-                return Ok(Failure::Flaky {
-                    case: case.clone(),
-                    tries: 1 + retry,
-                });
+            match self.run("retry", &["-E", &only]) {
+                Ok(again) if again.len() == 1 && !again[0].failed => {
+                    return Failure::Flaky {
+                        case: case.clone(),
+                        tries: 1 + retry,
+                    };
+                }
+                Ok(_) => {}
+                // The summary of all other tests is still to come: this try failed.
+                Err(error) => warn(&format!("cannot run `{}` again: {error:#}", case.name)),
             }
         }
-        Ok(Failure::Final {
+        Failure::Final {
             case: case.clone(),
             tries: 1 + RETRIES,
-        })
+        }
     }
+}
+
+fn warn(text: &str) {
+    // Nobody is left to tell where standard error is closed.
+    let _ = writeln!(std::io::stderr().lock(), "warning: {text}");
 }
 
 #[cfg(test)]

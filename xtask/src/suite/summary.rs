@@ -7,7 +7,7 @@ use super::junit::Case;
 
 /// BOUND: so many of the slowest tests are listed.
 const SLOWEST: usize = 20;
-/// BOUND: so many lines of a failure are repeated; all of it is in the report.
+/// BOUND: so many lines of a failure are repeated; nextest printed all of it when the test failed.
 const OUTPUT_LINES: usize = 60;
 
 /// A test that did not pass at once.
@@ -79,6 +79,9 @@ impl fmt::Display for Failure {
             let lines: Vec<&str> = case.output.lines().collect();
             let start = lines.len().saturating_sub(OUTPUT_LINES);
             writeln!(f, "        output of its first failure:")?;
+            if start > 0 {
+                writeln!(f, "        | … {start} earlier lines are above")?;
+            }
             for line in &lines[start..] {
                 writeln!(f, "        | {line}")?;
             }
