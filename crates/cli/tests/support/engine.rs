@@ -113,10 +113,11 @@ impl Engine {
 
     fn of(kind: &'static Kind, prepare: impl Fn(&Path) -> Result<()>) -> Result<Self> {
         can_have(kind)?;
-        // Short: a socket's path may have 107 bytes.
+        // What a killed test leaves here goes with the run. Short: a socket's path may have 107 bytes.
+        let place = run_directory().unwrap_or_else(|| "/var/tmp".into());
         let directory = tempfile::Builder::new()
-            .prefix("ringfence-engine-")
-            .tempdir_in("/var/tmp")?
+            .prefix("engine-")
+            .tempdir_in(place)?
             .keep();
         let mut engine = Self {
             kind,
@@ -257,8 +258,9 @@ impl Engine {
         self.containers(&["--filter", "label=ringfence.sandbox"])
     }
 
-    /// The ids of the containers that it lists and finds. Docker 20.10 may list one for as long as it runs ("Removal
-    /// In Progress") that was removed while it ended by itself: whatever else is asked of it is "No such container".
+    /// Lists containers, without those that Docker can no longer inspect. Docker 20.10 may list a container that was
+    /// removed while it ended by itself as "Removal In Progress" until the daemon restarts; every command on it fails
+    /// with "No such container".
     fn containers(&self, filter: &[&str]) -> Result<Vec<String>> {
         let list = ["ps", "--all", "--quiet", "--no-trunc"];
         let mut found = Vec::new();

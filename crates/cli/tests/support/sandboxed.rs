@@ -108,7 +108,7 @@ fn link_program(program: &Path, to: &Path) -> Result<()> {
     let Some(run) = run_directory() else {
         return copy(program, to);
     };
-    // Another build is another file.
+    // Each build of the program gets its own copy.
     let build = fs::metadata(program)?;
     let name = format!("program-{}-{}", build.ino(), build.mtime_nsec());
     let shared = run.join(name);

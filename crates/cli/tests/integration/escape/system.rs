@@ -4,6 +4,7 @@
 //! tree of hard links to what the machine has.
 
 use std::fs::{self, Permissions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,38 +40,46 @@ impl System {
     /// `None`, and a line that says why, where this machine cannot have one.
     pub fn make() -> Result<Option<Self>> {
         static SAID: OnceLock<()> = OnceLock::new();
-        match Self::directory() {
-            Ok(directory) => Self::link(directory).map(Some),
-            Err(why) => {
-                SAID.get_or_init(|| println!("SKIPPED attacks on an image: {why}"));
-                Ok(None)
-            }
+        let skip = |why: &str| {
+            SAID.get_or_init(|| println!("SKIPPED attacks on an image: {why}"));
+            Ok(None)
+        };
+        if !is_root() {
+            return skip("hard links to the machine's files need root");
+        }
+        if !Path::new("/bin").is_symlink() {
+            return skip("this machine has no merged /usr");
+        }
+        match Self::directory()? {
+            Some(directory) => Self::link(directory).map(Some),
+            None => skip(
+                "neither the temporary directory nor /var/tmp nor /tmp can have hard links to files of /usr",
+            ),
         }
     }
 
-    /// A directory to which the machine's programs can be hard-linked, or why there is none.
-    fn directory() -> Result<TempDir, &'static str> {
-        if !is_root() {
-            return Err("hard links to the machine's files need root");
-        }
-        if !Path::new("/bin").is_symlink() {
-            return Err("this machine has no merged /usr");
-        }
-        let places = [std::env::temp_dir(), "/var/tmp".into(), "/tmp".into()];
-        let directories = places.iter().filter_map(|place| {
-            tempfile::Builder::new()
+    /// A directory to which the machine's programs can be hard-linked.
+    fn directory() -> Result<Option<TempDir>> {
+        // The first is removed even if this test is killed.
+        let of_the_run = std::env::var_os("RINGFENCE_TEST_DISK").map(PathBuf::from);
+        let others = [std::env::temp_dir(), "/var/tmp".into(), "/tmp".into()];
+        for place in of_the_run.into_iter().chain(others) {
+            let directory = tempfile::Builder::new()
                 .prefix("ringfence-system-")
                 .permissions(Permissions::from_mode(0o755))
-                .tempdir_in(place)
-                .ok()
-        });
-        // Tried, because two mounts of one file system cannot be linked either.
-        let is_near = |directory: &TempDir| {
-            fs::hard_link("/usr/bin/env", directory.path().join("env")).is_ok()
-        };
-        let mut near = directories.filter(is_near);
-        near.next()
-            .ok_or("neither /var/tmp nor /tmp can have hard links to /usr")
+                .tempdir_in(&place)
+                .with_context(|| format!("cannot make a directory in {}", place.display()))?;
+            // Try it: hard links cannot cross mounts, even of one file system.
+            match fs::hard_link("/usr/bin/env", directory.path().join("env")) {
+                Ok(()) => return Ok(Some(directory)),
+                Err(error) if error.kind() == ErrorKind::CrossesDevices => {}
+                Err(error) => {
+                    let place = place.display();
+                    return Err(error).context(format!("cannot link a program to {place}"));
+                }
+            }
+        }
+        Ok(None)
     }
 
     fn link(directory: TempDir) -> Result<Self> {
