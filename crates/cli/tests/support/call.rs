@@ -84,8 +84,11 @@ impl Sandboxed {
     }
 }
 
-const GIT: [&str; 7] = [
+const GIT: [&str; 9] = [
     "git",
+    // It would run in the background, and outlive the test.
+    "-c",
+    "maintenance.auto=false",
     "-c",
     "user.name=Fixture",
     "-c",

@@ -56,6 +56,7 @@ fn make(directory: &Path) -> Result<()> {
         &["commit", "-q", "-m", "first"],
     ] {
         let git = Command::new("git")
+            .args(["-c", "maintenance.auto=false"])
             .args(words)
             .current_dir(&folder)
             .env_clear()

@@ -62,6 +62,13 @@ impl<'a> Bench<'a> {
                 .arg(bare.join("config"))
                 .args(["http.receivepack", "true"]),
         )?;
+        // A push would start it in the background, where it outlives the test.
+        run_quietly(
+            Command::new("git")
+                .args(["config", "--file"])
+                .arg(bare.join("config"))
+                .args(["receive.autogc", "false"]),
+        )?;
         let script = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../engine/tests/integration/shared/server.py"

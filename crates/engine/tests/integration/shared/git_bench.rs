@@ -56,11 +56,14 @@ impl Bench {
             .env("GIT_AUTHOR_EMAIL", "a@x")
             .env("GIT_COMMITTER_NAME", "a")
             .env("GIT_COMMITTER_EMAIL", "a@x")
-            .env("GIT_CONFIG_COUNT", "2")
+            .env("GIT_CONFIG_COUNT", "3")
             .env("GIT_CONFIG_KEY_0", "protocol.file.allow")
             .env("GIT_CONFIG_VALUE_0", "always")
             .env("GIT_CONFIG_KEY_1", "init.defaultBranch")
-            .env("GIT_CONFIG_VALUE_1", "main");
+            .env("GIT_CONFIG_VALUE_1", "main")
+            // `git commit` would start it in the background, where it outlives the test.
+            .env("GIT_CONFIG_KEY_2", "maintenance.auto")
+            .env("GIT_CONFIG_VALUE_2", "false");
         command
     }
 

@@ -84,6 +84,10 @@ fn command(program: &str) -> Command {
         .env("GIT_AUTHOR_EMAIL", "a@example.org")
         .env("GIT_COMMITTER_NAME", "a")
         .env("GIT_COMMITTER_EMAIL", "a@example.org")
+        // It would run in the background, and outlive the test.
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "maintenance.auto")
+        .env("GIT_CONFIG_VALUE_0", "false")
         .env("GIT_ALLOW_PROTOCOL", "file")
         .env("GIT_OPTIONAL_LOCKS", "0");
     command
