@@ -56,19 +56,18 @@ impl<'a> Bench<'a> {
             // Git serves nobody else's repository.
             run_quietly(Command::new("chown").args(["-R", "0:0"]).arg(&served))?;
         }
-        run_quietly(
-            Command::new("git")
-                .args(["config", "--file"])
-                .arg(bare.join("config"))
-                .args(["http.receivepack", "true"]),
-        )?;
-        // A push would start it in the background, where it outlives the test.
-        run_quietly(
-            Command::new("git")
-                .args(["config", "--file"])
-                .arg(bare.join("config"))
-                .args(["receive.autogc", "false"]),
-        )?;
+        for setting in [
+            ["http.receivepack", "true"],
+            // A push would start it in the background, where it outlives the test.
+            ["receive.autogc", "false"],
+        ] {
+            run_quietly(
+                Command::new("git")
+                    .args(["config", "--file"])
+                    .arg(bare.join("config"))
+                    .args(setting),
+            )?;
+        }
         let script = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../engine/tests/integration/shared/server.py"
