@@ -27,7 +27,7 @@ mod programs;
 mod recipes;
 mod runners;
 mod scan;
-mod secrets;
+pub(crate) mod secrets;
 mod settings;
 mod shape;
 mod weakened;

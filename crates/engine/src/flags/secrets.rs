@@ -33,6 +33,24 @@ impl Of {
     }
 }
 
+/// The characters of most tokens.
+pub(crate) const ALPHANUMERIC: &[u8] =
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// The longest well-known prefix that a token begins with, and characters that may follow it.
+pub(crate) fn known_prefix(token: &[u8]) -> Option<(&'static str, &'static [u8])> {
+    let begins = SHAPES
+        .iter()
+        .filter(|shape| token.starts_with(shape.0.as_bytes()));
+    let (prefix, of, ..) = begins.max_by_key(|shape| shape.0.len())?;
+    let characters = match of {
+        Of::Upper => &ALPHANUMERIC[..36],
+        Of::Hex => b"0123456789abcdef",
+        Of::Alnum | Of::Word | Of::Dotted => ALPHANUMERIC,
+    };
+    Some((*prefix, characters))
+}
+
 /// Prefix, what follows, how many of it at least and at most, what it is.
 type Shape = (&'static str, Of, usize, usize, &'static str);
 
