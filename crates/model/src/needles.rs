@@ -1,18 +1,19 @@
 //! Finds and replaces needles in a stream, however it is cut into pieces.
 
+mod finder;
 mod forms;
 
 use std::ops::Deref;
 
-use aho_corasick::{AhoCorasick, MatchKind};
 use bytes::Bytes;
 
+use finder::Finder;
 use forms::{Form, forms};
 
 /// What is searched: forms of each needle, each with the number of its secret.
 pub struct Needles {
-    search: AhoCorasick,
     forms: Vec<(usize, Form)>,
+    exact: Finder,
     longest: usize,
 }
 
@@ -21,6 +22,13 @@ pub struct Needles {
 pub struct Found {
     pub secret: usize,
     pub form: &'static str,
+}
+
+/// Where a needle is in a text.
+struct Match {
+    start: usize,
+    end: usize,
+    form: usize,
 }
 
 impl Needles {
@@ -34,13 +42,9 @@ impl Needles {
                     .map(|form| (number, form)),
             );
         }
-        let search = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(all.iter().map(|(_, form)| &form.bytes[..]))
-            .ok()
-            .filter(|_| !all.is_empty())?;
+        let every: Vec<usize> = (0..all.len()).collect();
         Some(Self {
-            search,
+            exact: Finder::new(&all, &every)?,
             longest: all
                 .iter()
                 .map(|(_, form)| form.bytes.len())
@@ -52,13 +56,19 @@ impl Needles {
 
     /// The first needle in a whole text.
     pub fn find(&self, text: &[u8]) -> Option<Found> {
-        self.search
-            .find(text)
-            .map(|found| self.found(found.pattern().as_usize()))
+        let matches = self.matches(text);
+        matches.first().map(|first| self.found(first.form))
     }
 
-    fn found(&self, pattern: usize) -> Found {
-        let (secret, form) = &self.forms[pattern];
+    /// All needles in a text, from left to right. None overlaps another.
+    fn matches(&self, text: &[u8]) -> Vec<Match> {
+        let mut all = Vec::new();
+        self.exact.find(&self.forms, text, &mut all);
+        all
+    }
+
+    fn found(&self, form: usize) -> Found {
+        let (secret, form) = &self.forms[form];
         Found {
             secret: *secret,
             form: form.name,
@@ -85,18 +95,17 @@ impl Needles {
         seen: &mut Vec<Found>,
     ) -> usize {
         let mut at = 0;
-        for found in self.search.find_iter(text) {
-            if found.start() >= until {
+        for found in self.matches(text) {
+            if found.start >= until {
                 break;
             }
-            out.extend_from_slice(&text[at..found.start()]);
-            let pattern = found.pattern().as_usize();
-            out.extend_from_slice(&self.forms[pattern].1.instead);
-            let found_now = self.found(pattern);
+            out.extend_from_slice(&text[at..found.start]);
+            out.extend_from_slice(&self.forms[found.form].1.instead);
+            let found_now = self.found(found.form);
             if !seen.contains(&found_now) {
                 seen.push(found_now);
             }
-            at = found.end();
+            at = found.end;
         }
         at
     }
@@ -191,3 +200,6 @@ impl<N> Drop for Stream<N> {
         zeroize::Zeroize::zeroize(&mut self.held);
     }
 }
+
+#[cfg(test)]
+mod tests;
