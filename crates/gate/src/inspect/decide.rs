@@ -50,6 +50,11 @@ pub(crate) fn decide(flow: &Flow, asked: &Asked) -> Result<NetworkRule, Denial> 
             return Err(Denial::plain(Reason::Method, detail));
         }
     }
+    // The sandbox would choose where the parts of an answer begin, and could have a value come in two halves.
+    if asked.fields.has("range") && flow.gate.inspect.secrets.bound_to(host) {
+        let detail = "`Range` is refused at a host that gets a secret: ask for the whole";
+        return Err(Denial::plain(Reason::Protocol, detail));
+    }
     if asked.socket && !rule.methods.is_empty() {
         return Err(Denial {
             reason: Reason::Method,

@@ -348,7 +348,7 @@ impl Exchange<'_> {
         if needles.is_some() {
             // What comes back is to be readable, and whole.
             fields.set("Accept-Encoding", b"identity");
-            for name in ["range", "if-range", "sec-websocket-extensions"] {
+            for name in ["a-im", "sec-websocket-extensions"] {
                 fields.remove(name);
             }
         }

@@ -45,7 +45,7 @@ impl Exchange<'_> {
         let method = &self.asked.method;
         let nothing = answer.has_no_body(method);
         let mut passage = Passage::new(needles, &mut answer, nothing)
-            .map_err(|sealed| Stop::Failed(sealed.to_string()))?;
+            .map_err(|unsearchable| Stop::Failed(unsearchable.to_string()))?;
         self.scrubbed(&mut passage).await;
         let mut beside = self.beside(&answer, artefact);
         self.learn_redirect(&answer).await;

@@ -21,16 +21,20 @@ pub(crate) enum Opener {
     Either,
 }
 
-/// A coding that nobody here can undo.
+/// An answer that cannot be searched for secrets.
 ///
-/// HOSTILE: the host's own name for it is not shown: it may be anything that the host was sent.
+/// HOSTILE: the host's own name for a coding is not shown: it may be anything that the host was sent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the answer has a coding that cannot be read; `gzip` and `deflate` can")]
-pub(crate) struct Sealed;
+pub(crate) enum Unsearchable {
+    #[error("the answer has a coding that cannot be read; `gzip` and `deflate` can")]
+    Coding,
+    #[error("the answer is a part of something, although the whole was asked for")]
+    Part,
+}
 
 impl Opener {
     /// What undoes the coding of an answer; `None` where it has none.
-    pub(crate) fn of(fields: &Fields) -> Result<Option<Self>, Sealed> {
+    pub(crate) fn of(fields: &Fields) -> Result<Option<Self>, Unsearchable> {
         let mut codings = fields.all("content-encoding");
         let (first, second) = (codings.next(), codings.next());
         let coding = first.map(<[u8]>::to_ascii_lowercase);
@@ -40,7 +44,7 @@ impl Opener {
                 Ok(Some(Self::Gzip(MultiGzDecoder::new(Vec::new()))))
             }
             (Some(b"deflate"), None) => Ok(Some(Self::Either)),
-            _ => Err(Sealed),
+            _ => Err(Unsearchable::Coding),
         }
     }
 
@@ -103,7 +107,7 @@ impl<'a> Passage<'a> {
         needles: Option<&'a Needles>,
         answer: &mut Answer,
         nothing: bool,
-    ) -> Result<Self, Sealed> {
+    ) -> Result<Self, Unsearchable> {
         let Some(needles) = needles else {
             return Ok(Self {
                 opener: None,
@@ -111,6 +115,10 @@ impl<'a> Passage<'a> {
                 told: Vec::new(),
             });
         };
+        // 206 is a part of a page, 226 a difference to another one (RFC 3229).
+        if matches!(answer.status, 206 | 226) {
+            return Err(Unsearchable::Part);
+        }
         let opener = if nothing {
             None
         } else {

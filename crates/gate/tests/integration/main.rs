@@ -9,5 +9,6 @@ mod names;
 mod proxies;
 mod secrets;
 mod site;
+mod streams;
 mod tunnels;
 mod two;
