@@ -10,6 +10,7 @@ mod exchange;
 mod frames;
 mod pass;
 mod passage;
+mod release;
 mod reply;
 mod request;
 mod socket;

@@ -5,8 +5,6 @@
 //! to, in the field that it is bound to, after the host proved who it is.
 //! INVARIANT: no value is in an error, an event or the text of `Debug`.
 
-use std::sync::Arc;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_model::gate::{BoundSecret, SecretValue};
@@ -16,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::head::{Fields, is_value_byte};
 
-pub(crate) use ringfence_model::needles::{Found, Needles, Stream};
+pub(crate) use ringfence_model::needles::{Detector, Found, Needles, Stream};
 
 /// Fields in which clients say who they are.
 const CREDENTIALS: [&str; 9] = [
@@ -34,7 +32,7 @@ const CREDENTIALS: [&str; 9] = [
 /// All secrets of a sandbox.
 pub(crate) struct Secrets {
     all: Vec<Secret>,
-    placeholders: Option<Arc<Needles>>,
+    placeholders: Option<Needles>,
     values: Option<Needles>,
 }
 
@@ -104,7 +102,7 @@ impl Secrets {
         );
         Ok(Self {
             all,
-            placeholders: placeholders.map(Arc::new),
+            placeholders,
             values,
         })
     }
@@ -121,21 +119,15 @@ impl Secrets {
             .any(|own| own.is_for_host(host) && !own.bound.methods.is_empty())
     }
 
-    /// What must not be in the body of a request to this host: placeholders, but for those of its
-    /// own secrets. They mean nothing to it, and agents tell their models what they see.
-    pub(crate) fn placeholders(&self, host: &Host) -> Option<Arc<Needles>> {
-        if !self.bound_to(host) {
-            return self.placeholders.clone();
-        }
-        let foreign = self.all.iter().map(|own| {
-            let sought = if own.is_for_host(host) {
-                ""
-            } else {
-                own.bound.placeholder.as_str()
-            };
-            (sought.as_bytes(), &b""[..])
-        });
-        Needles::new(foreign).map(Arc::new)
+    /// What must not be in the body of a request, but for those that are [for its host](Self::is_for_host).
+    pub(crate) fn placeholders(&self) -> Option<&Needles> {
+        self.placeholders.as_ref()
+    }
+
+    /// Whether the secret whose placeholder was found may be used with this host. It means nothing to the host, and
+    /// agents tell their models what they see.
+    pub(crate) fn is_for_host(&self, found: Found, host: &Host) -> bool {
+        self.all[found.secret].is_for_host(host)
     }
 
     /// What must not be in an answer of this host.

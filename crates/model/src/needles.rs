@@ -2,6 +2,7 @@
 
 mod finder;
 mod forms;
+mod stream;
 
 use std::ops::Deref;
 
@@ -9,6 +10,8 @@ use bytes::Bytes;
 
 use finder::Finder;
 use forms::{Form, forms};
+
+pub use stream::Detector;
 
 /// What is searched: forms of each needle, each with the number of its secret.
 pub struct Needles {
@@ -57,7 +60,7 @@ impl Needles {
     /// The first needle in a whole text.
     pub fn find(&self, text: &[u8]) -> Option<Found> {
         let matches = self.matches(text);
-        matches.first().map(|first| self.found(first.form))
+        matches.first().map(|first| self.found(first))
     }
 
     /// All needles in a text, from left to right. None overlaps another.
@@ -67,8 +70,8 @@ impl Needles {
         all
     }
 
-    fn found(&self, form: usize) -> Found {
-        let (secret, form) = &self.forms[form];
+    fn found(&self, found: &Match) -> Found {
+        let (secret, form) = &self.forms[found.form];
         Found {
             secret: *secret,
             form: form.name,
@@ -101,13 +104,19 @@ impl Needles {
             }
             out.extend_from_slice(&text[at..found.start]);
             out.extend_from_slice(&self.forms[found.form].1.instead);
-            let found_now = self.found(found.form);
+            let found_now = self.found(&found);
             if !seen.contains(&found_now) {
                 seen.push(found_now);
             }
             at = found.end;
         }
         at
+    }
+
+    /// Where the end of a text begins in which a match may have begun that is not complete: always as many bytes as
+    /// the longest match has, less one.
+    fn undecided_from(&self, text: &[u8]) -> usize {
+        text.len().saturating_sub(self.longest - 1)
     }
 
     /// Where the longest end of `text` begins that may be the beginning of a needle.

@@ -1,10 +1,14 @@
 //! Frames of web sockets from a host, searched for secrets: messages may be cut into frames anywhere.
+//!
+//! INVARIANT: how many bytes are held back depends on the lengths of values and frames, never on whether the bytes
+//! look like the beginning of a value: the sandbox may have chosen them, and would learn whether it guessed right.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use crate::secrets::{Found, Needles, Stream};
+use super::release::Due;
+use crate::secrets::{Detector, Found, Needles};
 
-/// BOUND: bytes that wait, because what came last may be the beginning of a value.
+/// BOUND: bytes that wait for the rest of a message.
 const MAX_WAITING: usize = 1 << 20;
 /// BOUND: the content of a frame that is not of a message, by RFC 6455.
 const MAX_CONTROL: u64 = 125;
@@ -28,10 +32,11 @@ pub(crate) struct Frames<'a> {
     /// What the frame of a message still has, and whether the message ends with it.
     left: u64,
     last: bool,
-    message: Stream<&'a Needles>,
+    /// Searches the content of all messages, one after the other: a value may be cut into two.
+    content: Detector<&'a Needles>,
     /// Where parts of the message are in `raw`: begin and length.
     parts: Vec<(usize, usize)>,
-    /// The end of the message so far that may be the beginning of a value.
+    /// How many bytes at the end of the message so far are held back.
     held: usize,
 }
 
@@ -50,7 +55,7 @@ impl<'a> Frames<'a> {
             read: 0,
             left: 0,
             last: false,
-            message: Stream::new(needles),
+            content: Detector::new(needles),
             parts: Vec::new(),
             held: 0,
         }
@@ -60,6 +65,35 @@ impl<'a> Frames<'a> {
     pub(crate) fn piece(&mut self, piece: &[u8]) -> Result<Bytes, Ended> {
         self.raw.extend_from_slice(piece);
         while self.step()? {}
+        let out = self.take();
+        if self.raw.len() > MAX_WAITING {
+            return Err(Ended::Unreadable("a message in too many frames"));
+        }
+        Ok(out)
+    }
+
+    /// Whether bytes are held back that a pause of the host releases.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.held > 0
+    }
+
+    /// What the host may send next.
+    pub(crate) fn due(&self) -> Due {
+        if self.left > 0 {
+            Due::Rest
+        } else {
+            Due::Anything
+        }
+    }
+
+    /// The host has sent nothing for a while: gives all that was read.
+    pub(crate) fn pause(&mut self) -> Bytes {
+        self.held = 0;
+        self.take()
+    }
+
+    /// What may go on.
+    fn take(&mut self) -> Bytes {
         let out = self.raw.split_to(self.safe()).freeze();
         self.read -= out.len();
         for (begin, length) in &mut self.parts {
@@ -68,10 +102,7 @@ impl<'a> Frames<'a> {
             *length -= gone;
         }
         self.parts.retain(|(_, length)| *length > 0);
-        if self.raw.len() > MAX_WAITING {
-            return Err(Ended::Unreadable("a message in too many frames"));
-        }
-        Ok(out)
+        out
     }
 
     /// Reads on. `false`: more must come first.
@@ -84,14 +115,15 @@ impl<'a> Frames<'a> {
         if length == 0 {
             return Ok(false);
         }
-        let part = Bytes::copy_from_slice(&self.raw[self.read..self.read + length]);
-        let through = self.message.piece(part).len();
-        self.check()?;
-        self.held = (self.held + length).saturating_sub(through);
+        let part = &self.raw[self.read..self.read + length];
+        if let Some(found) = self.content.piece(part).first() {
+            return Err(Ended::Found(*found));
+        }
+        self.held = (self.held + length).min(self.content.undecided());
         self.parts.push((self.read, length));
         self.read += length;
         self.left -= length as u64;
-        self.end_of_frame()?;
+        self.end_of_frame();
         Ok(true)
     }
 
@@ -102,7 +134,7 @@ impl<'a> Frames<'a> {
         if !head.control {
             self.read += head.bytes;
             (self.left, self.last) = (head.length, head.last);
-            self.end_of_frame()?;
+            self.end_of_frame();
             return Ok(true);
         }
         // It may stand between the frames of a message, and is none of it.
@@ -119,20 +151,10 @@ impl<'a> Frames<'a> {
         }
     }
 
-    fn end_of_frame(&mut self) -> Result<(), Ended> {
+    fn end_of_frame(&mut self) {
         if self.left == 0 && self.last {
-            self.message.end();
-            self.check()?;
             self.held = 0;
             self.parts.clear();
-        }
-        Ok(())
-    }
-
-    fn check(&self) -> Result<(), Ended> {
-        match self.message.seen.first() {
-            Some(found) => Err(Ended::Found(*found)),
-            None => Ok(()),
         }
     }
 
@@ -190,6 +212,8 @@ fn read_head(bytes: &[u8]) -> Result<Option<Head>, Ended> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const VALUE: &str = "hunter2-hunter3";
@@ -278,5 +302,41 @@ mod tests {
         let mut endless = frame(0x01, b"hunt");
         endless.extend(frame(0x00, b"").repeat(MAX_WAITING));
         assert!(matches!(pass(&endless, 1 << 16), Err(Ended::Unreadable(_))));
+    }
+
+    /// How many bytes come through for each piece that the host sends, and when it pauses.
+    fn sizes(needles: &Needles, bytes: &[u8], size: usize) -> Vec<usize> {
+        let mut frames = Frames::new(needles);
+        let pieces = bytes.chunks(size);
+        let mut sizes: Vec<usize> = pieces
+            .map(|piece| frames.piece(piece).expect("no value").len())
+            .collect();
+        sizes.push(frames.pause().len());
+        sizes
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn sizes_do_not_tell_a_right_guess_from_a_wrong_one(
+            value in "[A-Za-z0-9_]{8,60}",
+            length in any::<prop::sample::Index>(),
+            before in 0_usize..90,
+            size in 1_usize..200,
+            cut in any::<prop::sample::Index>(),
+            first in prop::sample::select(vec![0x01_u8, 0x81]),
+        ) {
+            let needles = Needles::new([(value.as_bytes(), &b""[..])].into_iter());
+            let needles = needles.expect("a needle");
+            let length = length.index(value.len());
+            let all = |guess: &[u8]| {
+                let content = [&vec![b'!'; before], guess].concat();
+                let (begin, rest) = content.split_at(cut.index(content.len() + 1));
+                [frame(0x01, begin), frame(0x00, rest), frame(first & 0x80, b"")].concat()
+            };
+            let right = sizes(&needles, &all(&value.as_bytes()[..length]), size);
+            prop_assert_eq!(right, sizes(&needles, &all(&vec![b'!'; length]), size));
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::body::Incoming;
 use super::exchange::{After, Exchange, Stop};
 use super::frames::{Ended, Frames};
 use super::passage::Passage;
+use super::release::{Due, ReleaseTimer};
 use super::reply::{Answer, Reply};
 use super::request::PATIENCE;
 use super::upstream::One;
@@ -69,7 +70,23 @@ async fn back(
     needles: Option<&Needles>,
 ) -> Result<(), Stop> {
     let mut frames = needles.map(Frames::new);
-    while let Some(mut piece) = next(host).await? {
+    let mut timer = ReleaseTimer::default();
+    loop {
+        let holds_back = frames.as_ref().is_some_and(Frames::holds_back);
+        let due = frames.as_ref().map_or(Due::Anything, Frames::due);
+        let piece = tokio::select! {
+            biased;
+            piece = next(host) => piece?,
+            () = timer.expired(due), if holds_back => {
+                timer.passed_on();
+                let released = frames.as_mut().map(Frames::pause).unwrap_or_default();
+                client.send(&released).await.map_err(|_| Stop::Gone)?;
+                continue;
+            }
+        };
+        let Some(mut piece) = piece else {
+            break;
+        };
         own.received(piece.len())?;
         if let Some(frames) = &mut frames {
             piece = match frames.piece(&piece) {
@@ -87,8 +104,15 @@ async fn back(
                 }
             };
         }
-        client.send(&piece).await.map_err(|_| Stop::Gone)?;
+        if !piece.is_empty() {
+            timer.passed_on();
+            client.send(&piece).await.map_err(|_| Stop::Gone)?;
+        }
+        timer.arrived();
     }
+    // The host went away in the middle of a message.
+    let rest = frames.as_mut().map(Frames::pause).unwrap_or_default();
+    client.send(&rest).await.map_err(|_| Stop::Gone)?;
     client.shutdown().await.map_err(|_| Stop::Gone)
 }
 

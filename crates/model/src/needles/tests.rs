@@ -1,4 +1,28 @@
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::*;
+
+const SECRET: &str = "ghp_Hunter2Hunter3Hunter4Hunter5Hunt";
+const FAKE: &str = "ghp_0123456789abcdef0123456789abcdef";
+
+fn needles(secret: &str) -> Needles {
+    Needles::new([(secret.as_bytes(), FAKE.as_bytes())].into_iter()).expect("a needle")
+}
+
+#[test]
+fn a_detector_finds_what_is_cut_anywhere() {
+    let needles = needles(SECRET);
+    let coded = STANDARD.encode(SECRET);
+    for text in [SECRET, &coded] {
+        for cut in 1..text.len() {
+            let mut detector = Detector::new(&needles);
+            let (begin, rest) = text.as_bytes().split_at(cut);
+            assert!(detector.piece(begin).is_empty(), "{cut}");
+            assert_eq!(detector.piece(rest).len(), 1, "{cut}");
+        }
+    }
+}
 
 #[test]
 fn forms_that_share_a_long_beginning_are_told_apart() {
