@@ -6,7 +6,6 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use ringfence_model::needles::{Needles, Stream as Searched};
 
 use crate::client::Stream;
@@ -109,7 +108,7 @@ impl Capture {
         match &mut self.guard {
             None => self.keep(bytes),
             Some(guard) => {
-                let searched = guard.piece(Bytes::copy_from_slice(bytes));
+                let searched = guard.piece(bytes);
                 self.keep(&searched)
             }
         }

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::head::{Fields, is_value_byte};
 
-pub(crate) use ringfence_model::needles::{Detector, Found, Needles, Stream};
+pub(crate) use ringfence_model::needles::{Detector, Found, Needles, PIECE, Stream};
 
 /// Fields in which clients say who they are.
 const CREDENTIALS: [&str; 9] = [

@@ -218,7 +218,7 @@ impl Exchange<'_> {
             .piece()
             .map_err(|error| Stop::Failed(format!("the cache: {error}")))?
         {
-            put(&mut out, piece).await?;
+            put(&mut out, piece, usize::MAX).await?;
         }
         out.end(None).await.map_err(|_| Stop::Gone)?;
         Ok(if keep { After::Keep } else { After::Close })

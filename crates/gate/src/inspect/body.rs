@@ -9,6 +9,7 @@ use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::HeaderMap;
 
+use super::release::Due;
 use super::wire::{Left, Reader, Writer};
 use crate::head::Framing;
 
@@ -29,6 +30,15 @@ impl Incoming<'_> {
             return Self::Nothing;
         }
         Self::Two { stream, owed: 0 }
+    }
+
+    /// What the sender may send next.
+    pub(crate) fn due(&self) -> Due {
+        match self {
+            Self::One { left, .. } if left.owes_rest() => Due::Rest,
+            // Frames of HTTP/2 are read whole.
+            Self::Nothing | Self::One { .. } | Self::Two { .. } => Due::Anything,
+        }
     }
 
     /// Whether nothing more comes.

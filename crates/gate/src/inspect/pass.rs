@@ -10,6 +10,7 @@ use super::artefact::Beside;
 use super::body::{Incoming, Outgoing};
 use super::exchange::{After, Exchange, Stop};
 use super::passage::Passage;
+use super::release::{Due, ReleaseTimer};
 use super::reply::Reply;
 use super::request::{Came, PATIENCE};
 use crate::secrets::Needles;
@@ -20,12 +21,22 @@ pub(crate) struct Passed {
     pub(crate) upstream: After,
 }
 
-pub(crate) async fn put(out: &mut Outgoing<'_>, piece: Bytes) -> Result<(), Stop> {
-    if piece.is_empty() {
-        return Ok(());
+/// Writes bytes to the client, so many at a time.
+pub(crate) async fn put(out: &mut Outgoing<'_>, mut bytes: Bytes, most: usize) -> Result<(), Stop> {
+    while !bytes.is_empty() {
+        let piece = bytes.split_to(bytes.len().min(most));
+        let sent = tokio::time::timeout(PATIENCE, out.piece(piece)).await;
+        sent.map_err(|_| Stop::Gone)?.map_err(|_| Stop::Gone)?;
     }
-    let sent = tokio::time::timeout(PATIENCE, out.piece(piece)).await;
-    sent.map_err(|_| Stop::Gone)?.map_err(|_| Stop::Gone)
+    Ok(())
+}
+
+/// `now`, or what it takes the place of, where bytes go on one piece late.
+fn delay(held: &mut Option<Bytes>, now: Bytes) -> Bytes {
+    match held {
+        Some(held) => std::mem::replace(held, now),
+        None => now,
+    }
 }
 
 impl Exchange<'_> {
@@ -82,11 +93,29 @@ impl Exchange<'_> {
         // Who has the last byte of an index's answer asks for files at once: what it names is allowed
         // before.
         let lag = beside.reading.is_some();
-        let mut held = Bytes::new();
+        let mut held = lag.then(Bytes::new);
+        let most = passage.size_of_pieces();
+        let mut timer = ReleaseTimer::default();
         loop {
+            let due = if passage.announced() {
+                Due::Rest
+            } else {
+                body.due()
+            };
             let piece = tokio::select! {
-                piece = tokio::time::timeout(PATIENCE, body.piece()) => piece,
+                biased;
                 () = out.unwanted() => return Err(Stop::Gone),
+                piece = tokio::time::timeout(PATIENCE, body.piece()) => piece,
+                // What came meanwhile is read first: a client that does not read must not be able to choose where
+                // bytes are released.
+                () = timer.expired(due), if passage.holds_back() => {
+                    timer.passed_on();
+                    let released = passage.pause();
+                    beside.piece(&released);
+                    put(out, delay(&mut held, released), most).await?;
+                    self.scrubbed(passage).await;
+                    continue;
+                }
             };
             let Some(mut piece) = piece.map_err(late)?.map_err(failed)? else {
                 break;
@@ -94,14 +123,13 @@ impl Exchange<'_> {
             self.received(piece.len())?;
             while !piece.is_empty() {
                 let go_on = passage.step(&mut piece).map_err(failed)?;
+                if !go_on.is_empty() {
+                    timer.passed_on();
+                }
                 beside.piece(&go_on);
-                let now = if lag {
-                    std::mem::replace(&mut held, go_on)
-                } else {
-                    go_on
-                };
-                put(out, now).await?;
+                put(out, delay(&mut held, go_on), most).await?;
             }
+            timer.arrived();
             self.scrubbed(passage).await;
         }
         let rest = passage.end().map_err(failed)?;
@@ -109,8 +137,8 @@ impl Exchange<'_> {
         if let Some(reading) = beside.reading.take() {
             self.learn(reading.end()).await;
         }
-        put(out, held).await?;
-        put(out, rest).await?;
+        put(out, held.unwrap_or_default(), most).await?;
+        put(out, rest, most).await?;
         let trailers = body.trailers().await.map_err(failed)?;
         let trailers = trailers.map(|trailers| passage.trailers(trailers));
         out.end(trailers).await.map_err(|_| Stop::Gone)

@@ -7,7 +7,7 @@ use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 
 use super::reply::Answer;
 use crate::head::Fields;
-use crate::secrets::{Found, Needles, Stream};
+use crate::secrets::{Found, Needles, PIECE, Stream};
 
 /// BOUND: compressed bytes that are opened at once: they become a thousand times as many at most.
 const OPEN_AT_ONCE: usize = 1 << 10;
@@ -99,6 +99,7 @@ pub(crate) struct Passage<'a> {
     opener: Option<Opener>,
     search: Option<Stream<&'a Needles>>,
     told: Vec<Found>,
+    announced: bool,
 }
 
 impl<'a> Passage<'a> {
@@ -113,6 +114,7 @@ impl<'a> Passage<'a> {
                 opener: None,
                 search: None,
                 told: Vec::new(),
+                announced: false,
             });
         };
         // 206 is a part of a page, 226 a difference to another one (RFC 3229).
@@ -132,6 +134,7 @@ impl<'a> Passage<'a> {
         if opener.is_some() {
             answer.fields.remove("content-encoding");
         }
+        let announced = answer.length.is_some();
         if !nothing {
             // What is put in may be longer or shorter.
             answer.length = None;
@@ -140,6 +143,7 @@ impl<'a> Passage<'a> {
             opener,
             search: Some(search),
             told: Vec::new(),
+            announced,
         })
     }
 
@@ -154,8 +158,32 @@ impl<'a> Passage<'a> {
         };
         Ok(match &mut self.search {
             None => opened,
-            Some(search) => search.piece(opened),
+            Some(search) => search.piece(&opened),
         })
+    }
+
+    /// Whether bytes are held back that a pause of the host releases.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.search.as_ref().is_some_and(Stream::holds_back)
+    }
+
+    /// Whether the head of the answer said how long the body is: nobody reads such a body event by event.
+    pub(crate) fn announced(&self) -> bool {
+        self.announced
+    }
+
+    /// The host has sent nothing for a while: what was held back goes on.
+    pub(crate) fn pause(&mut self) -> Bytes {
+        self.search.as_mut().map(Stream::pause).unwrap_or_default()
+    }
+
+    /// How many bytes are written to the client at a time. Where values are searched always as many: the sizes of
+    /// pieces would tell how far the host compressed what is in them.
+    pub(crate) fn size_of_pieces(&self) -> usize {
+        match self.search {
+            Some(_) => PIECE,
+            None => usize::MAX,
+        }
     }
 
     /// What is left at the end.
@@ -167,7 +195,7 @@ impl<'a> Passage<'a> {
         let Some(search) = &mut self.search else {
             return Ok(opened);
         };
-        let first = search.piece(opened);
+        let first = search.piece(&opened);
         let last = search.end();
         Ok([first, last].concat().into())
     }

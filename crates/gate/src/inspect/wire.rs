@@ -69,6 +69,15 @@ impl Left {
     pub(crate) fn is_nothing(self) -> bool {
         matches!(self, Self::Nothing)
     }
+
+    /// Whether a part of what was announced is to come.
+    pub(crate) fn owes_rest(self) -> bool {
+        match self {
+            Self::Nothing | Self::UntilClose => false,
+            Self::Length(_) => true,
+            Self::Chunk(chunk) => matches!(chunk, Chunk::Data(_)),
+        }
+    }
 }
 
 fn broken(what: &'static str) -> io::Error {

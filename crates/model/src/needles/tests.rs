@@ -1,5 +1,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use proptest::prelude::*;
 
 use super::*;
 
@@ -8,6 +10,126 @@ const FAKE: &str = "ghp_0123456789abcdef0123456789abcdef";
 
 fn needles(secret: &str) -> Needles {
     Needles::new([(secret.as_bytes(), FAKE.as_bytes())].into_iter()).expect("a needle")
+}
+
+/// What a stream gives for each piece, and at the end. `pauses`: after which pieces the source pauses.
+fn pieces(needles: &Needles, text: &[u8], cuts: &[usize], pauses: &[bool]) -> Vec<Bytes> {
+    let mut stream = Stream::new(needles);
+    let mut out = Vec::new();
+    let mut rest = text;
+    for (number, cut) in cuts.iter().chain(&[text.len()]).enumerate() {
+        let (piece, behind) = rest.split_at((*cut).min(rest.len()));
+        out.push(stream.piece(piece));
+        if pauses.get(number).copied().unwrap_or(false) {
+            out.push(stream.pause());
+        }
+        rest = behind;
+    }
+    out.push(stream.end());
+    out
+}
+
+fn lengths(pieces: &[Bytes]) -> Vec<usize> {
+    pieces.iter().map(Bytes::len).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// What the reader can measure is the same for a right guess of the beginning as for a wrong one.
+    #[test]
+    fn sizes_do_not_depend_on_how_much_of_the_secret_came(
+        secret in "[!-~]{8,80}",
+        other in "[!-~]{8,80}",
+        which in any::<prop::sample::Index>(),
+        length in any::<prop::sample::Index>(),
+        (before, after) in (0_usize..3000, 0_usize..3000),
+        cuts in prop::collection::vec(1_usize..900, 0..20),
+        pauses in prop::collection::vec(any::<bool>(), 20),
+    ) {
+        let forms = forms(secret.as_bytes(), b"");
+        let form = &which.get(&forms).bytes;
+        let length = length.index(form.len());
+        let wrong = vec![b'\x01'; length];
+        let text = |guess: &[u8]| [&vec![b'\x02'; before][..], guess, &vec![b'\x02'; after]].concat();
+        let sizes = |secret: &str, guess: &[u8]| {
+            let text = text(guess);
+            lengths(&pieces(&needles(secret), &text, &cuts, &pauses))
+        };
+        let right = sizes(&secret, &form[..length]);
+        prop_assert_eq!(&right, &sizes(&secret, &wrong));
+        // Nor on which secret of this length it is.
+        if other.len() == secret.len() && !other.contains(&*secret) {
+            let longest = |secret: &str| needles(secret).window;
+            prop_assume!(longest(&other) == longest(&secret));
+            prop_assert_eq!(right, sizes(&other, &form[..length]));
+        }
+    }
+}
+
+#[test]
+fn as_much_is_held_back_as_the_longest_match_may_have() {
+    let needles = needles(SECRET);
+    let mut stream = Stream::new(&needles);
+    let mut passed = 0;
+    for came in 1..6 * PIECE {
+        passed += stream.piece(b"x").len();
+        let decided = came.saturating_sub(needles.window - 1);
+        assert_eq!(passed, decided / PIECE * PIECE, "{came}");
+    }
+    assert!(stream.holds_back());
+    assert_eq!(passed + stream.pause().len(), 6 * PIECE - 1);
+    assert!(!stream.holds_back());
+}
+
+#[test]
+fn the_rest_of_a_needle_is_replaced_after_a_pause() {
+    let needles = needles(SECRET);
+    for cut in 1..SECRET.len() {
+        let mut stream = Stream::new(&needles);
+        let (begin, rest) = SECRET.split_at(cut);
+        stream.piece(b"before ");
+        assert!(stream.piece(begin.as_bytes()).is_empty());
+        assert_eq!(stream.pause(), format!("before {begin}").as_bytes());
+        stream.piece(rest.as_bytes());
+        stream.piece(b" after");
+        assert_eq!(stream.end(), format!("{} after", &FAKE[cut..]).as_bytes());
+        assert_eq!(stream.seen.len(), 1);
+    }
+}
+
+#[test]
+fn large_texts_are_searched_across_blocks() {
+    let needles = needles(SECRET);
+    let coded = STANDARD.encode(SECRET);
+    for needle in [SECRET, &coded] {
+        for back in [0, 1, 7, needle.len()] {
+            let mut text = vec![b'x'; BLOCK - back];
+            text.extend_from_slice(needle.as_bytes());
+            text.extend(vec![b'y'; BLOCK]);
+            assert!(needles.find(&text).is_some(), "{needle} {back}");
+            let mut seen = Vec::new();
+            let out = needles.replace(&text, &mut seen).expect("replaced");
+            assert_eq!((out.len(), seen.len()), (text.len(), 1));
+            assert!(needles.find(&out).is_none());
+        }
+    }
+    assert!(
+        needles
+            .replace(&vec![b'x'; 3 * BLOCK], &mut Vec::new())
+            .is_none()
+    );
+}
+
+#[test]
+fn the_longer_of_two_needles_is_replaced() {
+    let pairs = [
+        (&b"abcdef123456"[..], &b"short"[..]),
+        (b"abcdef123456789", b"long"),
+    ];
+    let needles = Needles::new(pairs.into_iter()).expect("needles");
+    let out = needles.replace(b"<abcdef123456789>", &mut Vec::new());
+    assert_eq!(out.as_deref(), Some(&b"<long>"[..]));
 }
 
 #[test]
