@@ -6,6 +6,7 @@ mod indexes;
 mod inspect;
 mod kit;
 mod names;
+mod oracle;
 mod proxies;
 mod secrets;
 mod site;

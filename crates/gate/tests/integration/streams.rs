@@ -3,14 +3,19 @@
 //! In each test one side sends only after the other has seen what came before. A stall would last until the test
 //! gives up.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
 
+use bytes::Bytes;
 use ringfence_model::gate::{BoundSecret, Setup};
 use ringfence_model::host::HostPattern;
 use rustls::{ServerConnection, StreamOwned};
+use tokio_rustls::TlsAcceptor;
 
 use crate::kit::{self, World, rules, setup};
-use crate::site::{Looking, Outside, Saw, Site, answer};
+use crate::site::{Looking, Outside, Saw, Secure, Site, answer};
+use crate::two;
 
 const FAKE: &str = "ghp_FakeFakeFakeFake0123456789";
 const REAL: &str = "ghp_RealRealRealReal9876543210";
@@ -61,6 +66,68 @@ fn say(stream: &mut impl std::io::Write, bytes: &[u8]) {
 fn request(path: &str, port: u16, fields: &str) -> Vec<u8> {
     let head = format!("GET {path} HTTP/1.1\r\nHost: api.test:{port}\r\n");
     format!("{head}Authorization: Bearer {FAKE}\r\n{fields}\r\n").into_bytes()
+}
+
+/// Reads until what came ends with this; the framing of chunks is left out.
+fn read_until(stream: &mut BufReader<Secure>, end: &str) {
+    let mut text = String::new();
+    while !text.ends_with(end) {
+        let mut line = String::new();
+        let length = stream.read_line(&mut line).expect("more comes");
+        assert!(length > 0, "it ended after {text:?}");
+        text.push_str(&line);
+        text = text.replace("\r\n", "\n");
+    }
+}
+
+#[test]
+fn server_sent_events_arrive_while_the_host_waits() {
+    let outside = Outside::new();
+    let (seen, next) = channel::<()>();
+    let next = Mutex::new(next);
+    let port = host(&outside, move |mut stream, head| {
+        let chunked = head.starts_with("GET /chunked ");
+        let framing = if chunked {
+            "Transfer-Encoding: chunked\r\n"
+        } else {
+            ""
+        };
+        let fields = format!("Content-Type: text/event-stream\r\n{framing}");
+        say(
+            &mut stream,
+            format!("HTTP/1.1 200 OK\r\n{fields}\r\n").as_bytes(),
+        );
+        for number in 0..ROUNDS {
+            // The end of an event may be the beginning of the value.
+            let event = format!("id: {number}\ndata: {}\n\n", &REAL[..number]);
+            let event = if chunked {
+                format!("{:x}\r\n{event}\r\n", event.len())
+            } else {
+                event
+            };
+            say(&mut stream, event.as_bytes());
+            next.lock()
+                .expect("no panic")
+                .recv()
+                .expect("the client has it");
+        }
+    });
+    let setup = bound_setup(&outside, port);
+    let Some(inside) = Looking::start(&setup, &[REAL]) else {
+        return;
+    };
+    for path in ["/chunked", "/until-close"] {
+        let mut stream = inside.secure("api.test", port, 1 << 14);
+        let seen: Sender<()> = seen.clone();
+        inside.gate.inside(move || {
+            say(&mut stream, &request(path, port, ""));
+            let mut stream = BufReader::new(stream);
+            for number in 0..ROUNDS {
+                read_until(&mut stream, &format!("data: {}\n\n", &REAL[..number]));
+                seen.send(()).expect("the host waits");
+            }
+        });
+    }
 }
 
 /// A frame of a web socket: short, of a client (masked with zeros) or of a host.
@@ -123,6 +190,78 @@ fn web_socket_messages_are_echoed_one_by_one() {
             }
         }
     });
+}
+
+#[test]
+fn http2_messages_are_echoed_one_by_one() {
+    let outside = Outside::new();
+    let acceptor = TlsAcceptor::from(outside.config(&["api.test"], &["h2"]));
+    let port = kit::server(move |stream| {
+        stream.set_nonblocking(true).expect("a socket");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let acceptor = acceptor.clone();
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime.expect("a runtime"), async move {
+            let stream = tokio::net::TcpStream::from_std(stream).expect("a socket");
+            let secure = acceptor.accept(stream).await.expect("TLS");
+            let mut connection = h2::server::handshake(secure).await.expect("HTTP/2");
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                tokio::task::spawn_local(async move {
+                    let mut body = request.into_body();
+                    let answer = http::Response::new(());
+                    let mut stream = respond.send_response(answer, false).expect("open");
+                    while let Some(Ok(piece)) = body.data().await {
+                        body.flow_control()
+                            .release_capacity(piece.len())
+                            .expect("it came");
+                        stream.send_data(piece, false).expect("open");
+                    }
+                    stream.send_data(Bytes::new(), true).expect("open");
+                });
+            }
+        });
+    });
+    let setup = bound_setup(&outside, port);
+    let Some(inside) = Looking::start(&setup, &[REAL]) else {
+        return;
+    };
+    let trusts = two::trusts(&inside);
+    let address = inside
+        .gate
+        .lookup("api.test")
+        .expect("it is allowed")
+        .into();
+    let talk = two::ask(&inside, move || async move {
+        let asking = two::connection(&trusts, "api.test", (address, port)).await;
+        let mut asking = asking.ready().await.expect("room for a stream");
+        let request = http::Request::post(format!("https://api.test:{port}/echo"));
+        let request = request.header("authorization", format!("Bearer {FAKE}"));
+        let request = request.body(()).expect("a request");
+        let (answer, mut stream) = asking.send_request(request, false).expect("open");
+        stream
+            .send_data(Bytes::from_static(b"hello"), false)
+            .expect("open");
+        let mut body = answer.await.expect("a head").into_body();
+        let mut left = b"hello".len();
+        for number in 0..ROUNDS {
+            while left > 0 {
+                let piece = tokio::time::timeout(kit::PATIENCE, body.data()).await;
+                let piece = piece.expect("no stall").expect("more").expect("open");
+                body.flow_control()
+                    .release_capacity(piece.len())
+                    .expect("it came");
+                left = left
+                    .checked_sub(piece.len())
+                    .expect("no more than was sent");
+            }
+            let text = Bytes::copy_from_slice(&REAL.as_bytes()[..=number]);
+            left = text.len();
+            stream.send_data(text, false).expect("open");
+        }
+    });
+    talk.join().expect("no panic");
 }
 
 #[test]

@@ -201,10 +201,10 @@ fn what_a_host_says_of_an_error_is_searched() {
     assert!(all.contains(FAKE) && !all.contains(REAL), "{all}");
 }
 
-type Asking = h2::client::SendRequest<Bytes>;
+pub type Asking = h2::client::SendRequest<Bytes>;
 
 /// Runs something that asks in HTTP/2, inside.
-fn ask<T: Send + 'static, F: Future<Output = T>>(
+pub fn ask<T: Send + 'static, F: Future<Output = T>>(
     inside: &Looking,
     work: impl FnOnce() -> F + Send + 'static,
 ) -> std::thread::JoinHandle<T> {
@@ -217,10 +217,14 @@ fn ask<T: Send + 'static, F: Future<Output = T>>(
     })
 }
 
-/// A connection of HTTP/2 from inside.
-async fn connection(trusts: &Arc<rustls::ClientConfig>, address: IpAddr, port: u16) -> Asking {
-    let stream = tokio::net::TcpStream::connect((address, port)).await;
-    let name = rustls::pki_types::ServerName::try_from("a.test").expect("a name");
+/// A connection of HTTP/2 from inside to a host of this name.
+pub async fn connection(
+    trusts: &Arc<rustls::ClientConfig>,
+    name: &str,
+    place: (IpAddr, u16),
+) -> Asking {
+    let stream = tokio::net::TcpStream::connect(place).await;
+    let name = rustls::pki_types::ServerName::try_from(name.to_owned()).expect("a name");
     let secure = TlsConnector::from(trusts.clone())
         .connect(name, stream.expect("it listens"))
         .await
@@ -230,16 +234,21 @@ async fn connection(trusts: &Arc<rustls::ClientConfig>, address: IpAddr, port: u
     asking
 }
 
-async fn get(asking: Asking, port: u16, path: &str) -> (h2::client::ResponseFuture, Asking) {
+pub async fn get(
+    asking: Asking,
+    host: &str,
+    port: u16,
+    path: &str,
+) -> (h2::client::ResponseFuture, Asking) {
     let mut asking = asking.ready().await.expect("room for a stream");
-    let request = http::Request::get(format!("https://a.test:{port}{path}"));
+    let request = http::Request::get(format!("https://{host}:{port}{path}"));
     let request = request.body(()).expect("a request");
     let (answer, _) = asking.send_request(request, true).expect("open");
     (answer, asking)
 }
 
 /// What clients inside trust.
-fn trusts(inside: &Looking) -> Arc<rustls::ClientConfig> {
+pub fn trusts(inside: &Looking) -> Arc<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     let own = CertificateDer::from_pem_file(inside.authority()).expect("PEM");
     roots.add(own).expect("a certificate");
@@ -290,13 +299,13 @@ fn a_stream_that_is_reset_frees_what_it_holds() {
             let next = tokio::time::timeout(kit::PATIENCE, seen.recv()).await;
             assert_eq!(next.expect("it happens"), Some(expected));
         };
-        let asking = connection(&trusts, address, port).await;
+        let asking = connection(&trusts, "a.test", (address, port)).await;
         // Who drops an answer resets its stream. The connection stays.
-        let (answer, asking) = get(asking, port, "/ok/never").await;
+        let (answer, asking) = get(asking, "a.test", port, "/ok/never").await;
         next(Seen::Began).await;
         drop(answer);
         next(Seen::Ended).await;
-        let (answer, _asking) = get(asking, port, "/ok/begin").await;
+        let (answer, _asking) = get(asking, "a.test", port, "/ok/begin").await;
         let mut body = answer.await.expect("a head").into_body();
         assert!(body.data().await.is_some_and(|piece| piece.is_ok()));
         next(Seen::Began).await;
@@ -344,12 +353,12 @@ fn streams_of_all_connections_are_bounded() {
         };
         let mut answers = Vec::new();
         for _ in 0..8 {
-            let asking = connection(&trusts, address, port).await;
-            let (answer, mut asking) = get(asking, port, "/ok/x").await;
+            let asking = connection(&trusts, "a.test", (address, port)).await;
+            let (answer, mut asking) = get(asking, "a.test", port, "/ok/x").await;
             answers.push(answer);
             seen().await;
             for _ in 1..128 {
-                let (answer, next) = get(asking, port, "/ok/x").await;
+                let (answer, next) = get(asking, "a.test", port, "/ok/x").await;
                 answers.push(answer);
                 asking = next;
             }
@@ -357,15 +366,15 @@ fn streams_of_all_connections_are_bounded() {
                 seen().await;
             }
         }
-        let asking = connection(&trusts, address, port).await;
-        let (answer, asking) = get(asking, port, "/ok/last").await;
+        let asking = connection(&trusts, "a.test", (address, port)).await;
+        let (answer, asking) = get(asking, "a.test", port, "/ok/last").await;
         let refused = answer.await.expect_err("there is no room");
         assert_eq!(refused.reason(), Some(h2::Reason::REFUSED_STREAM));
         // One that ends makes room.
         answers.pop();
         let mut asking = asking;
         loop {
-            let (answer, next) = get(asking, port, "/ok/last").await;
+            let (answer, next) = get(asking, "a.test", port, "/ok/last").await;
             asking = next;
             match answer.await {
                 Ok(_) => break,
