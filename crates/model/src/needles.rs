@@ -10,20 +10,27 @@
 mod finder;
 mod forms;
 mod stream;
+mod wrapped;
 
 use finder::Finder;
 use forms::{Form, forms};
+use wrapped::Unwrapped;
 
 pub use stream::{Detector, PIECE, Stream};
 
+/// BOUND: a form may contain twice as many bytes of line breaks as it has of its own, such as a CR LF behind each byte.
+const WRAPPED: usize = 3;
 /// BOUND: how much of a whole text is searched at a time.
 const BLOCK: usize = 64 << 10;
 
 /// What is searched: forms of each needle, each with the number of its secret.
 pub struct Needles {
     forms: Vec<(usize, Form)>,
+    /// Finds forms as they are.
     exact: Finder,
-    /// The bytes that the longest match has.
+    /// Finds forms that programs break into lines, in a text without line breaks.
+    wrapped: Option<Finder>,
+    /// The bytes that the longest match has, or may have with line breaks.
     window: usize,
 }
 
@@ -53,9 +60,15 @@ impl Needles {
             );
         }
         let every: Vec<usize> = (0..all.len()).collect();
-        let window = all.iter().map(|(_, form)| form.bytes.len()).max()?;
+        let may_be_wrapped = |form: &usize| wrapped::may_be_wrapped(&all[*form].1);
+        let wrappable: Vec<usize> = every.iter().copied().filter(may_be_wrapped).collect();
+        let length = |form: &usize| all[*form].1.bytes.len();
+        let longest = every.iter().map(length);
+        let longest_wrapped = wrappable.iter().map(|form| length(form) * WRAPPED);
+        let window = longest.chain(longest_wrapped).max()?;
         Some(Self {
             exact: Finder::new(&all, &every)?,
+            wrapped: Finder::new(&all, &wrappable),
             window,
             forms: all,
         })
@@ -90,13 +103,41 @@ impl Needles {
     fn matches(&self, text: &[u8]) -> Vec<Match> {
         let mut all = Vec::new();
         self.exact.find(&self.forms, text, &mut all);
+        let Some((wrapped, unwrapped)) = self.wrapped.as_ref().zip(Unwrapped::of(text)) else {
+            return all;
+        };
+        let mut across = Vec::new();
+        wrapped.find(&self.forms, &unwrapped.text, &mut across);
+        all.extend(across.into_iter().map(|found| {
+            let (start, end) = unwrapped.place(found.start..found.end);
+            Match {
+                start,
+                end,
+                ..found
+            }
+        }));
+        all.sort_by_key(|found| (found.start, usize::MAX - found.end));
+        let mut end = 0;
+        all.retain(|found| {
+            let apart = found.start >= end;
+            if apart {
+                end = found.end;
+            }
+            apart
+        });
         all
     }
 
     /// Appends what stands in the place of a match; of that, what comes behind the first `begun` bytes.
-    fn put_instead(&self, found: &Match, begun: usize, out: &mut Vec<u8>) {
+    fn put_instead(&self, text: &[u8], found: &Match, begun: usize, out: &mut Vec<u8>) {
         let instead = &self.forms[found.form].1.instead;
-        out.extend_from_slice(instead.get(begun..).unwrap_or_default());
+        let matched = &text[found.start..found.end];
+        if matched.len() == self.forms[found.form].1.bytes.len() {
+            out.extend_from_slice(instead.get(begun..).unwrap_or_default());
+        } else {
+            let wrapped = wrapped::with_breaks_of(matched, instead);
+            out.extend_from_slice(wrapped.get(begun..).unwrap_or_default());
+        }
     }
 
     fn found(&self, found: &Match) -> Found {

@@ -36,6 +36,10 @@ pub fn forms(needle: &[u8], instead: &[u8]) -> Vec<Form> {
     both("plain", &<[u8]>::to_vec);
     both("hex", &|bytes| hex(bytes, b"0123456789abcdef"));
     both("hex", &|bytes| hex(bytes, b"0123456789ABCDEF"));
+    both("hex", &|bytes| hex_with_colons(bytes, b"0123456789abcdef"));
+    both("hex", &|bytes| hex_with_colons(bytes, b"0123456789ABCDEF"));
+    both("html", &|bytes| html(bytes, "&#39;"));
+    both("html", &|bytes| html(bytes, "&#x27;"));
     for keep in [
         unreserved as fn(u8) -> bool,
         in_path,
@@ -101,6 +105,27 @@ fn nothing(_: u8) -> bool {
 
 fn hex(bytes: &[u8], digits: &[u8; 16]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| pair(*byte, digits)).collect()
+}
+
+fn hex_with_colons(bytes: &[u8], digits: &[u8; 16]) -> Vec<u8> {
+    let pairs: Vec<[u8; 2]> = bytes.iter().map(|byte| pair(*byte, digits)).collect();
+    pairs.join(&b':')
+}
+
+/// The characters that a page escapes in a text; encoders differ in the apostrophe.
+fn html(bytes: &[u8], apostrophe: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'&' => out.extend(b"&amp;"),
+            b'<' => out.extend(b"&lt;"),
+            b'>' => out.extend(b"&gt;"),
+            b'"' => out.extend(b"&quot;"),
+            b'\'' => out.extend(apostrophe.bytes()),
+            byte => out.push(*byte),
+        }
+    }
+    out
 }
 
 fn pair(byte: u8, digits: &[u8; 16]) -> [u8; 2] {

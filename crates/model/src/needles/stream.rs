@@ -95,7 +95,8 @@ impl<N: Deref<Target = Needles>> Stream<N> {
             self.ready.extend_from_slice(plain);
             // Of a needle that began before a pause, as much was released as came before it.
             let begun = self.released.saturating_sub(found.start);
-            self.needles.put_instead(&found, begun, &mut self.ready);
+            self.needles
+                .put_instead(&self.text, &found, begun, &mut self.ready);
             note(self.needles.found(&found), &mut self.seen);
             at = found.end;
         }
