@@ -64,12 +64,21 @@ impl Hit {
     }
 }
 
+/// The directories in it.
+pub(crate) const DIRECTORIES: [&str; 3] = ["urls", "contents", "partial"];
+
+/// Makes what is missing of its directories.
+pub(crate) fn make_directories(root: &Path) -> io::Result<()> {
+    for name in DIRECTORIES {
+        let path = root.join(name);
+        fs::create_dir_all(&path).map_err(|error| named(&path, &error))?;
+    }
+    Ok(())
+}
+
 impl Cache {
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
-        for name in ["urls", "contents", "partial"] {
-            let path = root.join(name);
-            fs::create_dir_all(&path).map_err(|error| named(&path, &error))?;
-        }
+        make_directories(root)?;
         Ok(Self {
             root: root.to_owned(),
             total: Cell::new(None),

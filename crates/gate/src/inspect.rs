@@ -44,7 +44,8 @@ use exchange::{After, Visit, exchange, refuse};
 pub(crate) use passage::Opener;
 use reply::Reply;
 use request::Asked;
-use upstream::{Pool, Speaks, Trust};
+pub(crate) use upstream::Trust;
+use upstream::{Pool, Speaks};
 use wire::{Left, Reader, Writer, split};
 
 /// BOUND: how long a client may take for its handshake, and for a head that it began.
@@ -64,11 +65,11 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(setup: &Setup, values: Vec<SecretValue>) -> io::Result<Self> {
+    pub(crate) fn new(setup: &Setup, values: Vec<SecretValue>, trust: Trust) -> io::Result<Self> {
         Ok(Self {
             authority: looks(setup).then(Authority::new).transpose()?,
             secrets: Secrets::new(&setup.secrets, values).map_err(io::Error::other)?,
-            trust: Trust::default(),
+            trust,
             // A cache that cannot be used is no reason to have no network.
             cache: setup
                 .cache

@@ -15,10 +15,11 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::guest::Guest;
+use crate::inspect::Trust;
 use crate::listen::{accept, listener};
 use crate::names::Names;
 use crate::state::Gate;
-use crate::{ask, proxy, socks, wall, words};
+use crate::{ask, privileges, proxy, socks, syscalls, wall, words};
 
 /// BOUND: how long connections have to end when the gate does.
 const END_TIME: Duration = Duration::from_secs(2);
@@ -36,15 +37,24 @@ pub fn run() -> io::Result<()> {
     rustix::stdio::dup2_stdout(&nothing)?;
 
     let mut engine = UnixStream::from(engine);
-    let (setup, values) = read_setup(&mut engine)?;
+    let (mut setup, values) = read_setup(&mut engine)?;
+    let mut trust = Trust::default();
+    if privileges::is_root() {
+        privileges::hand_over_cache(&mut setup);
+        trust.read_own(&setup);
+    }
     wall::raise(&setup)?;
-    go_on(engine, guest, setup, values)
+    privileges::give_up()?;
+    // Another id makes a process dumpable or not as the machine is set up.
+    wall::hide()?;
+    syscalls::restrict().map_err(io::Error::other)?;
+    go_on(engine, guest, setup, values, trust)
 }
 
 /// Serves one sandbox until the engine says so or is gone.
 pub fn serve(mut engine: UnixStream, guest: OwnedFd) -> io::Result<()> {
     let (setup, values) = read_setup(&mut engine)?;
-    go_on(engine, guest, setup, values)
+    go_on(engine, guest, setup, values, Trust::default())
 }
 
 fn go_on(
@@ -52,13 +62,14 @@ fn go_on(
     guest: OwnedFd,
     setup: Setup,
     values: Vec<SecretValue>,
+    trust: Trust,
 ) -> io::Result<()> {
     engine.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let local = LocalSet::new();
-    let result = local.block_on(&runtime, drive(engine, guest, setup, values));
+    let result = local.block_on(&runtime, drive(engine, guest, setup, values, trust));
     // A look-up that hangs must not hold up the end.
     runtime.shutdown_background();
     result
@@ -69,11 +80,12 @@ async fn drive(
     guest: OwnedFd,
     setup: Setup,
     values: Vec<SecretValue>,
+    trust: Trust,
 ) -> io::Result<()> {
     let engine = tokio::net::UnixStream::from_std(engine)?;
     let (orders, to_engine) = engine.into_split();
     let (words, queue) = words::queue();
-    let gate = Rc::new(Gate::new(setup, values, words, Guest::new(guest)?)?);
+    let gate = Rc::new(Gate::new(setup, values, trust, words, Guest::new(guest)?)?);
     let writer = spawn_local(queue.write_to(to_engine));
     let counter = spawn_local({
         let gate = gate.clone();

@@ -54,10 +54,11 @@ impl Gate {
     pub(crate) fn new(
         mut setup: Setup,
         values: Vec<SecretValue>,
+        trust: inspect::Trust,
         words: Words,
         guest: Guest,
     ) -> std::io::Result<Self> {
-        let inspect = inspect::State::new(&setup, values)?;
+        let inspect = inspect::State::new(&setup, values, trust)?;
         let given = std::mem::take(&mut setup.rules);
         let gate = Self {
             resolver: Resolver::new(&setup.name_servers),

@@ -36,6 +36,10 @@ pub const MAX_LINE: usize = 4 << 20;
 /// BOUND: the value of a secret.
 pub const MAX_SECRET: usize = 64 << 10;
 
+/// The user and group of a gate that root starts: the first id behind those that sandboxes of root have, so that no
+/// process in a sandbox can be it. All gates share it, and with it the cache.
+pub const GATE_ID: u32 = 0x7001_0000;
+
 /// With what a gate begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {

@@ -10,10 +10,11 @@ mod secrets;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
+use ringfence_model::gate::GATE_ID;
 use serde_json::Value;
 
 use crate::double::Double;
-use crate::support::{Fixture, Sandboxed, expect, in_each_mode_in_turn, said};
+use crate::support::{Fixture, Mode, Sandboxed, expect, in_each_mode_in_turn, said};
 
 /// A policy file beside the folder, as the host's own.
 fn policy(fixture: &Fixture, text: &str) -> Result<PathBuf> {
@@ -214,6 +215,50 @@ fn a_gate_that_dies_is_told_of() -> Result<()> {
             shown["changed_files"].to_string().contains("result"),
             "{shown}"
         );
+        Ok(())
+    })
+}
+
+#[test]
+fn gate_has_a_user_of_its_own_no_capabilities_and_a_system_call_filter() -> Result<()> {
+    let double = Double::start()?;
+    in_each_mode_in_turn("privileges", |env, fixture| {
+        let text = format!(
+            "[network.mock]\n'api.example' = 'http://127.0.0.1:{}'",
+            double.port
+        );
+        let path = policy(fixture, &text)?;
+        let path = path.to_string_lossy();
+        let shell = "curl -sS https://api.example/one; echo; echo ready; read x";
+        let mut live = env.call(fixture).run_live(&["--policy", &path], shell)?;
+        // The double answered through the gate.
+        live.until_having("you asked for /one")?;
+        live.until("ready")?;
+        let gates = children(live.pid(), "gate");
+        ensure!(gates.len() == 1, "{gates:?}");
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", gates[0].as_raw_nonzero()))?;
+        let has = |name: &str, value: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let all: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+            ensure!(
+                all.iter().all(|own| *own == value) && !all.is_empty(),
+                "{name} {status}"
+            );
+            Ok(())
+        };
+        if fixture.mode == Mode::Root {
+            has("Uid:", &GATE_ID.to_string())?;
+            has("Gid:", &GATE_ID.to_string())?;
+            has("CapBnd:", "0000000000000000")?;
+        }
+        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            has(set, "0000000000000000")?;
+        }
+        has("NoNewPrivs:", "1")?;
+        has("Seccomp:", "2")?;
+        live.say("go on\n")?;
+        live.finish()?;
         Ok(())
     })
 }

@@ -76,6 +76,17 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
+    /// Reads certificates that are not those of the whole host: perhaps only the caller may read them. What is wrong
+    /// with them is said when they are needed.
+    pub(crate) fn read_own(&mut self, setup: &Setup) {
+        let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
+        if (setup.roots.is_some() || named.iter().any(Option::is_some))
+            && let Ok(roots) = roots(setup.roots.as_deref())
+        {
+            self.roots = OnceCell::from(Arc::new(roots));
+        }
+    }
+
     fn config(&self, setup: &Setup, speaks: Speaks) -> io::Result<Arc<ClientConfig>> {
         let cell = if speaks == Speaks::SecureTwo {
             &self.two
