@@ -3,6 +3,8 @@
 //! A sandbox without anything to reach has none. Where a gate dies, its sandbox loses the network
 //! and nothing else.
 
+mod name_servers;
+
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -251,8 +253,13 @@ impl Gate {
         let now = Instant::now();
         let mut seen = Vec::new();
         while let Some(word) = self.next(now)? {
-            if let Word::Seen(traffic) = word {
-                seen.push(traffic);
+            match word {
+                Word::Seen(traffic) => seen.push(traffic),
+                Word::NameServersWanted => {
+                    let servers = name_servers::of_host();
+                    self.order(&Order::NameServers { servers })?;
+                }
+                _ => {}
             }
         }
         Ok(seen)

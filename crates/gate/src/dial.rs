@@ -85,6 +85,7 @@ impl Gate {
                 if !matches!(rule.host, HostPattern::Exact(_)) && !self.resolver.may_ask(name) {
                     return Err(DialError::TooManyNames(host.clone()));
                 }
+                self.resolver.follow_host(&self.words).await;
                 let found = self.resolver.resolve(name).await;
                 found.map_err(|source| DialError::Resolve {
                     host: host.clone(),

@@ -2,15 +2,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringfence_model::gate::Word;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use crate::dns::{self, Answered};
+use crate::words::Words;
 
 /// BOUND: how long a name may take to be found, and one name server to answer.
 const RESOLVE_TIME: Duration = Duration::from_secs(10);
@@ -21,8 +27,19 @@ const MAX_NEW_NAMES: usize = 60;
 /// BOUND: an answer of a name server over TCP.
 const MAX_ANSWER: usize = 16 << 10;
 
+/// BOUND: how long the engine may take to say which name servers the host has now.
+const ENGINE_TIME: Duration = Duration::from_secs(2);
+/// Where the C library finds name servers.
+const HOST_LIST: &str = "/etc/resolv.conf";
+
 pub(crate) struct Resolver {
-    servers: Vec<SocketAddr>,
+    /// Empty: the host's own means are used.
+    servers: RefCell<Vec<SocketAddr>>,
+    /// The host's list of name servers; `None` where the setup names some.
+    list: Option<PathBuf>,
+    /// Which list that could not be read the engine was asked about: device and inode.
+    asked_about: Cell<Option<(u64, u64)>>,
+    answered: Notify,
     minute: Cell<Instant>,
     /// Names below wildcards that were looked up in this minute.
     asked: RefCell<HashSet<String>>,
@@ -31,10 +48,38 @@ pub(crate) struct Resolver {
 impl Resolver {
     pub(crate) fn new(servers: &[SocketAddr]) -> Self {
         Self {
-            servers: servers.to_vec(),
+            servers: RefCell::new(servers.to_vec()),
+            list: servers.is_empty().then(|| PathBuf::from(HOST_LIST)),
+            asked_about: Cell::default(),
+            answered: Notify::new(),
             minute: Cell::new(Instant::now()),
             asked: RefCell::default(),
         }
+    }
+
+    /// Asks the engine for name servers where the host's list was replaced.
+    ///
+    /// Landlock allows files and not their names. A list that another takes the place of, as network managers do with
+    /// each new network, cannot be read any more, and the C library would take it for an empty one.
+    pub(crate) async fn follow_host(&self, words: &Words) {
+        let Some(replaced) = self.list.as_deref().and_then(identity_if_closed) else {
+            return;
+        };
+        if self.asked_about.get() == Some(replaced) {
+            return;
+        }
+        let answered = self.answered.notified();
+        tokio::pin!(answered);
+        answered.as_mut().enable();
+        words.say(Word::NameServersWanted).await;
+        if timeout(ENGINE_TIME, answered).await.is_ok() {
+            self.asked_about.set(Some(replaced));
+        }
+    }
+
+    pub(crate) fn use_servers(&self, servers: Vec<SocketAddr>) {
+        self.servers.replace(servers);
+        self.answered.notify_waiters();
     }
 
     /// Whether one more name below a wildcard may be looked up.
@@ -53,12 +98,14 @@ impl Resolver {
     /// All addresses of a canonical name.
     pub(crate) async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         let looking = async {
-            if self.servers.is_empty() {
+            let servers = self.servers.borrow().clone();
+            if servers.is_empty() {
                 // As every program of the host would find it: files, caches, split zones.
                 let found = tokio::net::lookup_host((name, 0)).await?;
                 return Ok(found.map(|found| found.ip()).collect());
             }
-            let (four, six) = tokio::join!(self.ask(name, dns::A), self.ask(name, dns::AAAA));
+            let (four, six) =
+                tokio::join!(ask(&servers, name, dns::A), ask(&servers, name, dns::AAAA));
             match (four, six) {
                 (Ok(four), six) => Ok([four, six.unwrap_or_default()].concat()),
                 (Err(_), Ok(six)) if !six.is_empty() => Ok(six),
@@ -73,31 +120,38 @@ impl Resolver {
         found.retain(|address| seen.insert(*address));
         Ok(found)
     }
+}
 
-    async fn ask(&self, name: &str, kind: u16) -> io::Result<Vec<IpAddr>> {
-        let mut last = io::Error::other("there is no name server");
-        for server in &self.servers {
-            let answer = timeout(SERVER_TIME, ask_server(*server, name, kind)).await;
-            match answer {
-                Ok(Ok(Answered::Addresses(found))) => return Ok(found),
-                Ok(Ok(Answered::NoSuchName)) => {
-                    return Err(io::Error::new(
-                        io::ErrorKind::NotFound,
-                        "there is no such name",
-                    ));
-                }
-                Ok(Ok(Answered::Failed | Answered::Cut)) => {
-                    last = io::Error::other(format!("name server {server} failed"));
-                }
-                Ok(Err(error)) => last = error,
-                Err(_) => {
-                    let late = format!("name server {server} does not answer");
-                    last = io::Error::new(io::ErrorKind::TimedOut, late);
-                }
+/// Device and inode of a file that is there and must not be read.
+fn identity_if_closed(file: &Path) -> Option<(u64, u64)> {
+    let error = File::open(file).err()?;
+    let metadata = file.metadata().ok()?;
+    (error.kind() == io::ErrorKind::PermissionDenied).then(|| (metadata.dev(), metadata.ino()))
+}
+
+async fn ask(servers: &[SocketAddr], name: &str, kind: u16) -> io::Result<Vec<IpAddr>> {
+    let mut last = io::Error::other("there is no name server");
+    for server in servers {
+        let answer = timeout(SERVER_TIME, ask_server(*server, name, kind)).await;
+        match answer {
+            Ok(Ok(Answered::Addresses(found))) => return Ok(found),
+            Ok(Ok(Answered::NoSuchName)) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "there is no such name",
+                ));
+            }
+            Ok(Ok(Answered::Failed | Answered::Cut)) => {
+                last = io::Error::other(format!("name server {server} failed"));
+            }
+            Ok(Err(error)) => last = error,
+            Err(_) => {
+                let late = format!("name server {server} does not answer");
+                last = io::Error::new(io::ErrorKind::TimedOut, late);
             }
         }
-        Err(last)
     }
+    Err(last)
 }
 
 async fn ask_server(server: SocketAddr, name: &str, kind: u16) -> io::Result<Answered> {
@@ -147,6 +201,10 @@ async fn ask_stream(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tokio::io::AsyncBufReadExt as _;
+
     use super::*;
 
     /// A name server that answers by this function: what it gets, what it sends.
@@ -187,6 +245,76 @@ mod tests {
         let resolver = Resolver::new(&[address.await]);
         let found = resolver.resolve("a.test").await.unwrap();
         assert_eq!(found, [IpAddr::from([10, 0, 0, 1])]);
+    }
+
+    #[test]
+    fn replaced_list_of_name_servers_is_asked_for_once() {
+        if !rustix::process::geteuid().is_root() {
+            println!(
+                "SKIPPED a list that the gate may not read: needs root to become another user"
+            );
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let list = folder.path().join("resolv.conf");
+        let replace = |mode| {
+            std::fs::write(folder.path().join("next"), "nameserver 127.0.0.1\n").unwrap();
+            let mode = PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(folder.path().join("next"), mode).unwrap();
+            std::fs::rename(folder.path().join("next"), &list).unwrap();
+        };
+        replace(0o644);
+        let (go_on, wait) = std::sync::mpsc::channel();
+        let (seen, next) = std::sync::mpsc::channel();
+        let path = list.clone();
+        let gate = std::thread::spawn(move || {
+            crate::privileges::give_up().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut resolver = Resolver::new(&[]);
+                resolver.list = Some(path);
+                let (words, queue) = crate::words::queue();
+                let (engine, gate) = tokio::io::duplex(1 << 16);
+                let mut said = tokio::io::BufReader::new(engine).lines();
+                let engine = async {
+                    while let Ok(Some(line)) = said.next_line().await {
+                        assert!(line.contains("name_servers_wanted"), "{line}");
+                        resolver.use_servers(vec!["127.0.0.9:53".parse().unwrap()]);
+                        seen.send(()).unwrap();
+                    }
+                };
+                let asking = async {
+                    for () in wait {
+                        resolver.follow_host(&words).await;
+                        resolver.follow_host(&words).await;
+                        seen.send(()).unwrap();
+                    }
+                    drop(words);
+                };
+                tokio::join!(engine, asking, queue.write_to(gate))
+                    .2
+                    .unwrap();
+            });
+        });
+        let signs = |expected: usize| {
+            go_on.send(()).unwrap();
+            for _ in 0..expected {
+                next.recv_timeout(Duration::from_secs(30)).unwrap();
+            }
+            assert!(next.try_recv().is_err());
+        };
+        // It can be read; twice it cannot.
+        signs(1);
+        replace(0o600);
+        signs(2);
+        replace(0o600);
+        signs(2);
+        drop(go_on);
+        gate.join().unwrap();
     }
 
     #[tokio::test]

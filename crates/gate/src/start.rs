@@ -174,6 +174,7 @@ async fn obey(gate: &Rc<Gate>, orders: impl tokio::io::AsyncRead + Unpin) -> io:
                 Names::follow_rules(gate).await;
                 gate.words.say(Word::Changed { closed }).await;
             }
+            Order::NameServers { servers } => gate.resolver.use_servers(servers),
             Order::End => return Ok(Ended::Asked),
         }
     }

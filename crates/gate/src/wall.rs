@@ -11,20 +11,40 @@ use landlock::{
 use ringfence_model::gate::Setup;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
-/// Where libraries, name service and certificates have their files. No home, no `/tmp`, no `/proc`.
-const READABLE: [&str; 12] = [
-    "/etc",
+/// Libraries, what finding hosts takes, and certificates. No home, no `/tmp`, no `/proc`, and of `/etc` nothing else:
+/// keys and passwords of the host are there.
+const READABLE: [&str; 29] = [
     "/usr",
     "/lib",
     "/lib32",
     "/lib64",
     "/nix/store",
     "/gnu/store",
-    "/run/systemd/resolve",
+    "/dev/urandom",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    // Finding hosts.
+    "/etc/gai.conf",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
     "/run/NetworkManager",
     "/run/resolvconf",
+    "/run/systemd/resolve",
+    // Certificates, where distributions have them.
+    "/etc/ca-certificates",
+    "/etc/certs",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/certs",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/certs",
     "/var/lib/ca-certificates",
-    "/dev/urandom",
+    "/var/ssl/certs",
 ];
 
 /// No core file, no reading of its memory by others, and descriptors for many connections.
@@ -45,13 +65,11 @@ pub(crate) fn hide() -> io::Result<()> {
 /// not, and so this is no reason to have no gate.
 pub(crate) fn raise(setup: &Setup) -> io::Result<RulesetStatus> {
     let abi = ABI::V6;
-    let resolv = std::fs::canonicalize("/etc/resolv.conf").ok();
     let readable = READABLE.iter().map(PathBuf::from);
     // Where a host's own certificates are elsewhere, its environment says so.
     let elsewhere = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
     let elsewhere = elsewhere.into_iter().flatten().map(PathBuf::from);
-    let readable = readable.chain(resolv).chain(setup.roots.clone());
-    let readable = readable.chain(elsewhere);
+    let readable = readable.chain(setup.roots.clone()).chain(elsewhere);
     let build = || -> Result<RulesetStatus, RulesetError> {
         let mut ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
@@ -122,6 +140,8 @@ mod tests {
                 assert_eq!(result.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
             };
             denied(fs::read(place.join("secret")).map(|_| ()));
+            denied(fs::read("/etc/passwd").map(|_| ()));
+            denied(fs::read_dir("/etc").map(|_| ()));
             denied(fs::write(place.join("new"), "x"));
             denied(fs::write(place.join("secret"), "y"));
             denied(fs::remove_file(place.join("secret")));

@@ -187,6 +187,8 @@ fn read_block(from: &mut dyn Read, most: usize) -> io::Result<Zeroizing<Vec<u8>>
 pub enum Order {
     /// These rules from now on. Connections that they do not allow are closed.
     Rules { rules: Rules },
+    /// The host's name servers now: the answer to [`Word::NameServersWanted`].
+    NameServers { servers: Vec<SocketAddr> },
     /// Say what is not said yet, then answer `ended` and go.
     End,
 }
@@ -203,6 +205,8 @@ pub enum Word {
     },
     /// The guest gave it its sockets: names, web proxy and SOCKS5 answer.
     Listening,
+    /// The host's list of name servers is another file now, which the gate may not read.
+    NameServersWanted,
     /// Something for the journal.
     Seen(Traffic),
     /// New rules hold.
