@@ -16,12 +16,12 @@ pub(crate) mod scan;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ringfence_jail::identity::Identity;
 use ringfence_jail::launch::identity_for;
-use ringfence_jail::plan::{Access, Holds, HostMount, OWN, WorkspaceSpec};
+use ringfence_jail::plan::{Access, Holds, HostMount, KnownDirectory, OWN, WorkspaceSpec};
 use ringfence_model::changes::{ChangeSet, ObjectHash};
 use ringfence_model::policy::glob::Globs;
 use ringfence_model::policy::{Files, Line, built_in};
@@ -145,15 +145,12 @@ impl Workspace {
                 notes.extend(git::hide_git(&folder.path, &mask)?);
                 Vec::new()
             }
-            (Some(_), Some(objects)) => objects.to_vec(),
+            (Some(_), Some(objects)) => known(objects)?,
             (Some(repository), None) => {
                 let private = git::build_private(repository, &mask, &format!("/{OWN}/objects"))?;
                 notes.extend(private.notes);
-                private
-                    .object_mounts
-                    .into_iter()
-                    .map(|mount| mount.host)
-                    .collect()
+                let mounts = private.object_mounts.into_iter();
+                known(&mounts.map(|mount| mount.host).collect::<Vec<_>>())?
             }
             (None, _) => {
                 notes.extend(git::hide_git(&folder.path, &mask)?);
@@ -440,6 +437,20 @@ pub fn open_folder(home: &Home, path: &Path) -> Result<Folder, Error> {
         path: real.clone(),
         fd: file.into(),
     })
+}
+
+/// Object directories as they are now.
+pub(crate) fn known(objects: &[PathBuf]) -> Result<Vec<KnownDirectory>, Error> {
+    let known = objects.iter().map(|path| {
+        let host = make("find", path, fs::canonicalize(path))?;
+        let metadata = make("look at", &host, fs::metadata(&host))?;
+        Ok(KnownDirectory {
+            identity: (metadata.dev(), metadata.ino()),
+            owner: (metadata.uid(), metadata.gid()),
+            host,
+        })
+    });
+    known.collect()
 }
 
 fn make<T>(what: &'static str, path: &Path, result: io::Result<T>) -> Result<T, Error> {

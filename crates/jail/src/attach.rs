@@ -68,18 +68,42 @@ pub fn attach(spec: &Spec, place: &Path) -> Result<Vec<Attached>, AttachError> {
     for overlay in &spec.overlays {
         making.private(overlay)?;
     }
-    let objects = spec.workspace.objects.iter().enumerate();
-    let objects = objects.map(|(number, path)| (path, format!("/{OWN}/objects/{number}")));
-    let tools = spec.workspace.tools.iter();
-    let tools = tools.map(|path| (path, format!("/{OWN}/tools")));
-    for (path, inside) in objects.chain(tools) {
-        let source = making.clone_of(path, SYSTEM_ATTRIBUTES, Owned::Yes)?;
-        making.veil(Above::Alternates, source, path, Path::new(&inside))?;
+    for (number, objects) in spec.workspace.objects.iter().enumerate() {
+        let (host, owner) = (&objects.host, objects.owner);
+        let source = exact(host, objects.identity, owner, SYSTEM_ATTRIBUTES)?;
+        let inside = format!("/{OWN}/objects/{number}");
+        making.veil(Above::Alternates, source, host, Path::new(&inside))?;
+    }
+    if let Some(tools) = &spec.workspace.tools {
+        let source = making.clone_of(tools, SYSTEM_ATTRIBUTES, Owned::Yes)?;
+        let inside = format!("/{OWN}/tools");
+        making.veil(Above::Alternates, source, tools, Path::new(&inside))?;
     }
     for mount in &spec.mounts {
         making.mount(mount)?;
     }
     Ok(making.shown)
+}
+
+/// A copy of the mount of what was looked at, with its owner as the agent.
+fn exact(
+    path: &Path,
+    identity: (u64, u64),
+    owner: (u32, u32),
+    attributes: u64,
+) -> Result<OwnedFd, AttachError> {
+    let errno = |errno: Errno| failed(path, errno);
+    let tree = open_exact(&name(path)?, identity).map_err(errno)?;
+    sys::mount_setattr(tree.as_raw_fd(), c"", Recursive::No, attributes, None).map_err(errno)?;
+    if let Some((uids, gids)) = Identity::of_caller(owner.0, owner.1).mount_maps() {
+        let ids = user_namespace(&uids, &gids).map_err(|source| AttachError {
+            path: path.to_owned(),
+            source,
+        })?;
+        let ids = Some(ids.as_raw_fd());
+        sys::mount_setattr(tree.as_raw_fd(), c"", Recursive::No, 0, ids).map_err(errno)?;
+    }
+    Ok(tree)
 }
 
 /// Whether a source belongs to the folder's owner, who is the agent inside.
@@ -209,22 +233,11 @@ impl Making<'_> {
 
     /// A mount of the policy, which has an owner of its own.
     fn mount(&mut self, mount: &HostMount) -> Result<(), AttachError> {
-        let errno = |errno: Errno| failed(&mount.host, errno);
         let attributes = match mount.access {
             Access::ReadOnly => SYSTEM_ATTRIBUTES,
             Access::Write => LAYER_ATTRIBUTES,
         };
-        let tree = open_exact(&name(&mount.host)?, mount.identity).map_err(errno)?;
-        sys::mount_setattr(tree.as_raw_fd(), c"", Recursive::No, attributes, None)
-            .map_err(errno)?;
-        if let Some((uids, gids)) = Identity::of_caller(mount.owner.0, mount.owner.1).mount_maps() {
-            let ids = user_namespace(&uids, &gids).map_err(|source| AttachError {
-                path: mount.host.clone(),
-                source,
-            })?;
-            let ids = Some(ids.as_raw_fd());
-            sys::mount_setattr(tree.as_raw_fd(), c"", Recursive::No, 0, ids).map_err(errno)?;
-        }
+        let tree = exact(&mount.host, mount.identity, mount.owner, attributes)?;
         if mount.is_directory && mount.access == Access::ReadOnly {
             return self.veil(Above::Nothing, tree, &mount.host, &mount.inside);
         }

@@ -27,7 +27,7 @@ pub use mounts::{HostMount, Shown, may_show_at};
 pub use private::PrivateOverlay;
 pub use root::{ImageRoot, MOST_LAYERS, Root};
 pub use scratch::{Scratch, may_be_scratch};
-pub use workspace::{Access, Area};
+pub use workspace::{Access, Area, KnownDirectory};
 
 /// The directory inside that holds what Ringfence itself needs.
 pub const OWN: &str = ".ringfence";
@@ -118,8 +118,8 @@ pub struct WorkspaceSpec {
     pub holds: Holds,
     /// Absolute path inside.
     pub inside: PathBuf,
-    /// Object directories of git, read-only: host path and its number inside.
-    pub objects: Vec<PathBuf>,
+    /// Object directories of git, read-only: what was looked at, and its number inside.
+    pub objects: Vec<KnownDirectory>,
     /// A directory of programs that is shown read-only as `/.ringfence/tools`.
     pub tools: Option<PathBuf>,
     /// Parts that are held otherwise than what is around them, the outer before the inner. None:
@@ -448,8 +448,9 @@ fn open_sources(list: &mut List, spec: &Spec, facts: &HostFacts) -> Result<(), P
         list.open(host(layer)?, SYSTEM_ATTRIBUTES);
     }
     list.open(host(&spec.workspace.layer)?, LAYER_ATTRIBUTES);
-    for shown in spec.workspace.objects.iter().chain(&spec.workspace.tools) {
-        list.open(host(shown)?, SYSTEM_ATTRIBUTES);
+    workspace::open_objects(list, spec)?;
+    if let Some(tools) = &spec.workspace.tools {
+        list.open(host(tools)?, SYSTEM_ATTRIBUTES);
     }
     private::open(list, spec)?;
     for mount in &spec.mounts {

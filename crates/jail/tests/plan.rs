@@ -10,8 +10,8 @@ use ringfence_jail::accounts::Accounts;
 use ringfence_jail::facts::{HostFacts, Item, MaskType};
 use ringfence_jail::identity::Identity;
 use ringfence_jail::plan::{
-    Access, Area, GateSpec, Holds, HostMount, ImageRoot, MOST_LAYERS, Op, PlanError,
-    PrivateOverlay, Root, Runs, Scratch, Spec, WorkspaceSpec, plan,
+    Access, Area, GateSpec, Holds, HostMount, ImageRoot, KnownDirectory, MOST_LAYERS, Op,
+    PlanError, PrivateOverlay, Root, Runs, Scratch, Spec, WorkspaceSpec, plan,
 };
 
 fn facts() -> HostFacts {
@@ -49,7 +49,11 @@ fn spec(identity: Identity, inside: &str) -> Spec {
             below: Vec::new(),
             layer: "/state".into(),
             inside: inside.into(),
-            objects: vec!["/folder/.git/objects".into()],
+            objects: vec![KnownDirectory {
+                host: "/folder/.git/objects".into(),
+                identity: (1, 2),
+                owner: (4242, 4242),
+            }],
             holds: Holds::Folder,
             tools: None,
             areas: Vec::new(),
@@ -328,9 +332,12 @@ fn nothing_is_looked_up_on_the_host_after_the_new_root() {
             .iter()
             .position(|op| matches!(op, Op::NewRoot { .. }))
             .unwrap();
-        let late = ops[root..]
-            .iter()
-            .any(|op| matches!(op, Op::Open { .. } | Op::Inherited { .. }));
+        let late = ops[root..].iter().any(|op| {
+            matches!(
+                op,
+                Op::Open { .. } | Op::OpenExact { .. } | Op::Inherited { .. }
+            )
+        });
         assert!(!late);
         let attached = ops
             .iter()
@@ -338,7 +345,7 @@ fn nothing_is_looked_up_on_the_host_after_the_new_root() {
             .count();
         let opened = ops
             .iter()
-            .filter(|op| matches!(op, Op::Open { .. }))
+            .filter(|op| matches!(op, Op::Open { .. } | Op::OpenExact { .. }))
             .count();
         assert_eq!(
             attached, opened,

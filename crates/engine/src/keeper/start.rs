@@ -324,7 +324,7 @@ fn spec(
             objects: if mask.hides_git {
                 Vec::new()
             } else {
-                base.objects.clone()
+                crate::workspace::known(&base.objects)?
             },
             tools: Some(tools),
             areas: mask.areas,

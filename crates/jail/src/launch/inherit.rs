@@ -29,7 +29,6 @@ pub(super) fn inherit_mounts(spec: &Spec, ops: &mut [Op]) -> Result<Vec<OwnedFd>
         .lower
         .last()
         .into_iter()
-        .chain(&workspace.objects)
         .chain(&workspace.tools)
         .map(std::path::PathBuf::as_path)
         .collect();

@@ -24,6 +24,33 @@ pub struct Area {
     pub access: Access,
 }
 
+/// A directory of the host that was looked at before and must be the same when it is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownDirectory {
+    /// Without links.
+    pub host: PathBuf,
+    /// Device and inode.
+    pub identity: (u64, u64),
+    /// Shown as the agent where ids are mapped.
+    pub owner: (u32, u32),
+}
+
+/// Object directories are opened as they were looked at.
+pub(super) fn open_objects(list: &mut List, spec: &Spec) -> Result<(), PlanError> {
+    for objects in &spec.workspace.objects {
+        let slot = list.slots;
+        list.slots += 1;
+        list.push(Op::OpenExact {
+            slot,
+            path: host(&objects.host)?,
+            identity: objects.identity,
+            owner: objects.owner,
+            attributes: SYSTEM_ATTRIBUTES,
+        });
+    }
+    Ok(())
+}
+
 /// The layers are attached below our own directory, joined by an overlay, and let go: the overlay
 /// holds them from then on, and no path to a layer is left inside.
 pub(super) fn mount(list: &mut List, spec: &Spec, inside: &str) -> Result<(), PlanError> {

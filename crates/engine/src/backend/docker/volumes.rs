@@ -53,9 +53,10 @@ pub fn shown(spec: &Spec, place: &Place) -> Result<Vec<Mount>, BackendError> {
     let blank = place.path().join("blank");
     make_all(&blank)?;
     for (number, objects) in own.objects.iter().enumerate() {
+        as_looked_at(&objects.host, objects.identity)?;
         mounts.push(veiled(
             &shade,
-            objects,
+            &objects.host,
             format!("/.ringfence/objects/{number}"),
         )?);
     }
@@ -64,14 +65,7 @@ pub fn shown(spec: &Spec, place: &Place) -> Result<Vec<Mount>, BackendError> {
     }
     for mount in &spec.mounts {
         let inside = text(&mount.inside)?;
-        // As it was looked at: the engine goes by the path.
-        let now = fs::symlink_metadata(&mount.host).map_err(failed("look at", &mount.host))?;
-        if (now.dev(), now.ino()) != mount.identity {
-            return Err(BackendError::DoesNotHold {
-                backend: super::DOCKER,
-                what: "a mount that is another file by now",
-            });
-        }
+        as_looked_at(&mount.host, mount.identity)?;
         mounts.push(match (mount.is_directory, mount.access) {
             (true, Access::ReadOnly) => veiled(&blank, &mount.host, inside)?,
             (_, access) => Mount {
@@ -81,6 +75,18 @@ pub fn shown(spec: &Spec, place: &Place) -> Result<Vec<Mount>, BackendError> {
         });
     }
     Ok(mounts)
+}
+
+/// Whether a path is what was looked at: the engine goes by the path.
+fn as_looked_at(path: &Path, identity: (u64, u64)) -> Result<(), BackendError> {
+    let now = fs::symlink_metadata(path).map_err(failed("look at", path))?;
+    if (now.dev(), now.ino()) == identity {
+        return Ok(());
+    }
+    Err(BackendError::DoesNotHold {
+        backend: super::DOCKER,
+        what: "a mount that is another file by now",
+    })
 }
 
 /// One directory of layers that have several.
