@@ -18,6 +18,7 @@
 
 mod classes;
 mod config;
+mod directory;
 mod discover;
 mod files;
 mod ignored;
@@ -67,6 +68,8 @@ pub enum GitError {
     Read { path: PathBuf, source: io::Error },
     #[error("`{}` is not a regular file", path.display())]
     ReadSpecial { path: PathBuf },
+    #[error("`{}` is a second name of a file of uid {uid}", path.display())]
+    ReadForeign { path: PathBuf, uid: u32 },
     #[error("`{}` is over the bound of {limit} bytes", path.display())]
     ReadTooLarge { path: PathBuf, limit: u64 },
     #[error("could not list `{}`", path.display())]

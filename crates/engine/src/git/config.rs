@@ -6,7 +6,8 @@
 use std::path::Path;
 
 use super::GitError;
-use super::files::{self, Links};
+use super::directory::Directory;
+use super::files::{self, Contents, Links};
 
 /// BOUND: git's own configuration files are a few KiB; a repository with thousands of branches
 /// stays far below this.
@@ -32,12 +33,20 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a repository's file; an absent one has no settings.
-    pub(super) fn read(path: &Path, links: Links) -> Result<Self, GitError> {
-        let contents = files::read(path, CONFIG_BYTES, links)?;
-        Ok(contents
+    /// Reads a file of a repository; an absent one has no settings.
+    pub(super) fn read_in(directory: &Directory, name: &Path) -> Result<Self, GitError> {
+        Ok(Self::of(directory.read(name, CONFIG_BYTES)?))
+    }
+
+    /// Reads a file of the user's home.
+    pub(super) fn read(path: &Path) -> Result<Self, GitError> {
+        Ok(Self::of(files::read(path, CONFIG_BYTES, Links::Follow)?))
+    }
+
+    fn of(contents: Option<Contents>) -> Self {
+        contents
             .map(|contents| Self::parse(&contents.bytes))
-            .unwrap_or_default())
+            .unwrap_or_default()
     }
 
     /// Reads the text of a configuration file.

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::config::Config;
+use super::directory::Directory;
 use super::files::{self, Links};
 use super::{GitError, ObjectHash};
 
@@ -36,6 +37,10 @@ pub struct Repository {
     pub config: Config,
     /// The user's own settings and ignore rules.
     pub user: UserFiles,
+    /// `top`, `git_dir` and `common_dir`, open: what is read of them is read below these.
+    pub(super) tree: Directory,
+    pub(super) git: Directory,
+    pub(super) common: Directory,
 }
 
 impl Repository {
@@ -82,7 +87,7 @@ impl UserFiles {
             home.as_ref().map(|dir| dir.join(".gitconfig")),
         ];
         for path in files.into_iter().flatten() {
-            config.overlay(Config::read(&path, Links::Follow).unwrap_or_default());
+            config.overlay(Config::read(&path).unwrap_or_default());
         }
         Self {
             home,
@@ -149,8 +154,12 @@ pub fn discover_for(folder: &Path, user: UserFiles) -> Result<Option<Repository>
 }
 
 fn device_of(path: &Path) -> Result<u64, GitError> {
+    device_and_owner(path).map(|(device, _)| device)
+}
+
+fn device_and_owner(path: &Path) -> Result<(u64, u32), GitError> {
     std::fs::metadata(path)
-        .map(|metadata| metadata.dev())
+        .map(|metadata| (metadata.dev(), metadata.uid()))
         .map_err(|source| GitError::Read {
             path: path.to_owned(),
             source,
@@ -231,13 +240,18 @@ pub(super) fn open(
     let Some(common_dir) = common_dir(git_dir) else {
         return Ok(None);
     };
-    let mut config = Config::read(&common_dir.join("config"), Links::Refuse)?;
+    let owner_uid = device_and_owner(top)?.1;
+    let opened = |path: &Path| {
+        Directory::open(path, owner_uid).map_err(|errno| GitError::Read {
+            path: path.to_owned(),
+            source: errno.into(),
+        })
+    };
+    let (tree, git, common) = (opened(top)?, opened(git_dir)?, opened(&common_dir)?);
+    let mut config = Config::read_in(&common, Path::new("config"))?;
     let linked = git_dir != common_dir;
     if config.get_bool("extensions", "worktreeconfig") == Some(true) {
-        config.overlay(Config::read(
-            &git_dir.join("config.worktree"),
-            Links::Refuse,
-        )?);
+        config.overlay(Config::read_in(&git, Path::new("config.worktree"))?);
     }
     // A linked worktree has a work tree whatever the main repository says of its own.
     if !linked && config.get_bool("core", "bare") == Some(true) {
@@ -296,6 +310,9 @@ pub(super) fn open(
         reftable,
         config,
         user,
+        tree,
+        git,
+        common,
     }))
 }
 

@@ -219,8 +219,8 @@ impl IgnoreRules {
         let limit = RULES_BYTES.min(self.left_bytes);
         let (text, is_base) = if outer.is_above_folder(dir) {
             let text = outer.repo.as_ref().and_then(|repo| {
-                let path = repo.top.join(path_of(dir)).join(".gitignore");
-                files::read_if_usable(&path, limit, Links::Refuse)
+                repo.tree
+                    .read_if_usable(&path_of(dir).join(".gitignore"), limit)
             });
             (text, true)
         } else {
@@ -246,17 +246,16 @@ impl Scope {
             Some(true) => Case::Ignored,
             _ => Case::Matters,
         };
-        let user = match repo.config.get("core", "excludesfile") {
-            Some(value) => repo.user.expand(value),
-            None => repo.user.excludes_file(),
-        };
-        let own = repo.common_dir.join("info/exclude");
-        let compiled = |path: &Path, links| {
-            let text = files::read_if_usable(path, RULES_BYTES, links).unwrap_or_default();
-            patterns::compile(&text, case, patterns::PATTERNS)
-        };
-        let mut outermost = vec![compiled(&own, Links::Refuse)];
-        outermost.extend(user.map(|path| compiled(&path, Links::Follow)));
+        // HOSTILE: the file that the *repository's* settings name could be any of the host.
+        let user = repo.user.excludes_file();
+        let user = user.map(|path| files::read_if_usable(&path, RULES_BYTES, Links::Follow));
+        let own = Path::new("info/exclude");
+        let own = repo.common.read_if_usable(own, RULES_BYTES);
+        let outermost = [Some(own), user]
+            .into_iter()
+            .flatten()
+            .map(|text| patterns::compile(&text.unwrap_or_default(), case, patterns::PATTERNS));
+        let outermost = outermost.collect();
         Ok(Self {
             repo: Some(repo.clone()),
             index,

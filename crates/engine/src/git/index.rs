@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{Stat, Timespec};
 
-use super::files::{self, Contents, Links};
+use super::files::Contents;
 use super::index_file::{EXTENDED, IndexError, Parsed, STAT_BYTES, Slot, parse, u32_at};
 use super::split;
 use super::{GitError, ObjectHash, Repository};
@@ -73,7 +73,7 @@ impl Index {
     /// is none, as in a fresh repository.
     pub(super) fn read(repo: &Repository) -> Result<Option<(Self, IndexFiles)>, GitError> {
         let path = repo.git_dir.join("index");
-        let Some(main) = files::read(&path, INDEX_BYTES, Links::Refuse)? else {
+        let Some(main) = repo.git.read(Path::new("index"), INDEX_BYTES)? else {
             return Ok(None);
         };
         let failed = |source| GitError::ParseIndex {
@@ -309,9 +309,8 @@ pub(super) struct IndexFiles {
 
 /// Git keeps the shared file beside the index; in a linked worktree it may be in either place.
 fn read_shared(repo: &Repository, name: &str) -> Result<Option<Contents>, GitError> {
-    for dir in [&repo.git_dir, &repo.common_dir] {
-        let path: &Path = &dir.join(name);
-        if let Some(contents) = files::read(path, INDEX_BYTES, Links::Refuse)? {
+    for directory in [&repo.git, &repo.common] {
+        if let Some(contents) = directory.read(Path::new(name), INDEX_BYTES)? {
             return Ok(Some(contents));
         }
     }

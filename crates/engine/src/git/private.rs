@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::directory::Directory;
 use super::files::{self, Links};
 use super::index::{Index, IndexFiles};
 use super::objects::{ObjectMount, ObjectMounts};
@@ -136,19 +137,9 @@ impl Builder {
             &self.objects.inside_text(&places),
         )?;
         files::write(&private.join("info/exclude"), &excludes(repo))?;
-        copy_rules(
-            &repo.common_dir.join("info/attributes"),
-            &private.join("info/attributes"),
-        )?;
-        copy_rules(
-            &repo.git_dir.join("info/sparse-checkout"),
-            &private.join("info/sparse-checkout"),
-        )?;
-        copy_ids(
-            &repo.common_dir.join("shallow"),
-            &private.join("shallow"),
-            repo.hash,
-        )?;
+        copy_rules(&repo.common, "info/attributes", &private)?;
+        copy_rules(&repo.git, "info/sparse-checkout", &private)?;
+        copy_ids(&repo.common, "shallow", &private, repo.hash)?;
         if let Some(index) = index {
             write_index(&private, index, repo.hash)?;
         }
@@ -182,16 +173,16 @@ impl Builder {
     /// A merge or cherry-pick that waits for its commit can be ended inside; a rebase cannot.
     fn under_way(&mut self, repo: &Repository, private: &Path) -> Result<(), GitError> {
         for name in ["ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"] {
-            copy_ids(&repo.git_dir.join(name), &private.join(name), repo.hash)?;
+            copy_ids(&repo.git, name, private, repo.hash)?;
         }
         if private.join("MERGE_HEAD").exists() {
             for name in ["MERGE_MSG", "MERGE_MODE"] {
-                copy_rules(&repo.git_dir.join(name), &private.join(name))?;
+                copy_rules(&repo.git, name, private)?;
             }
         }
         if ["rebase-merge", "rebase-apply"]
             .iter()
-            .any(|name| repo.git_dir.join(name).exists())
+            .any(|name| matches!(repo.git.look(Path::new(name)), Ok(Some(_))))
         {
             self.notes
                 .push("a rebase is under way outside; inside there is none".to_owned());
@@ -226,16 +217,13 @@ impl Builder {
 pub(super) fn excludes(repo: &Repository) -> Vec<u8> {
     let mut out = Vec::new();
     let user = repo.user.excludes_file();
-    let own = repo.common_dir.join("info/exclude");
-    for (path, links) in user
-        .map(|path| (path, Links::Follow))
-        .into_iter()
-        .chain([(own, Links::Refuse)])
-    {
-        if let Some(rules) = files::read_if_usable(&path, RULES_BYTES, links) {
-            out.extend_from_slice(&rules);
-            out.push(b'\n');
-        }
+    let user = user.and_then(|path| files::read_if_usable(&path, RULES_BYTES, Links::Follow));
+    let own = repo
+        .common
+        .read_if_usable(Path::new("info/exclude"), RULES_BYTES);
+    for rules in user.into_iter().chain(own) {
+        out.extend_from_slice(&rules);
+        out.push(b'\n');
     }
     out
 }
@@ -263,16 +251,21 @@ fn write_index(
     }
 }
 
-fn copy_rules(from: &Path, to: &Path) -> Result<(), GitError> {
-    match files::read_if_usable(from, RULES_BYTES, Links::Refuse) {
-        Some(bytes) => files::write(to, &bytes),
+fn copy_rules(from: &Directory, name: &str, private: &Path) -> Result<(), GitError> {
+    match from.read_if_usable(Path::new(name), RULES_BYTES) {
+        Some(bytes) => files::write(&private.join(name), &bytes),
         None => Ok(()),
     }
 }
 
 /// Copies a file that is a list of object ids, and only those.
-pub(super) fn copy_ids(from: &Path, to: &Path, hash: ObjectHash) -> Result<(), GitError> {
-    let Some(contents) = files::read(from, SHALLOW_BYTES, Links::Refuse)? else {
+pub(super) fn copy_ids(
+    from: &Directory,
+    name: &str,
+    private: &Path,
+    hash: ObjectHash,
+) -> Result<(), GitError> {
+    let Some(contents) = from.read(Path::new(name), SHALLOW_BYTES)? else {
         return Ok(());
     };
     let mut out = Vec::with_capacity(contents.bytes.len());
@@ -287,7 +280,7 @@ pub(super) fn copy_ids(from: &Path, to: &Path, hash: ObjectHash) -> Result<(), G
     if out.is_empty() {
         Ok(())
     } else {
-        files::write(to, &out)
+        files::write(&private.join(name), &out)
     }
 }
 

@@ -6,9 +6,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::files::{self, Links};
+use rustix::fs::FileType;
+
+use super::directory::Directory;
+use super::files;
 use super::{GitError, ObjectHash, Repository};
 
 /// BOUND: about a million packed refs.
@@ -60,8 +63,7 @@ struct Id {
 impl Refs {
     /// Reads `HEAD`, packed and loose refs; `None` if `HEAD` makes no sense.
     pub(super) fn read(repo: &Repository) -> Result<Option<Self>, GitError> {
-        let path = repo.git_dir.join("HEAD");
-        let Some(line) = files::read(&path, LINE_BYTES, Links::Refuse)? else {
+        let Some(line) = repo.git.read(Path::new("HEAD"), LINE_BYTES)? else {
             return Ok(None);
         };
         let head = match parse_ref(&line.bytes, repo.hash) {
@@ -75,8 +77,8 @@ impl Refs {
             symbolic: BTreeMap::new(),
             traits: Vec::new(),
         };
-        refs.read_packed(&repo.common_dir.join("packed-refs"), repo.hash)?;
-        refs.read_loose(&repo.common_dir, repo.hash)?;
+        refs.read_packed(&repo.common, repo.hash)?;
+        refs.read_loose(&repo.common, repo.hash)?;
         Ok(Some(refs))
     }
 
@@ -124,8 +126,8 @@ impl Refs {
         out
     }
 
-    fn read_packed(&mut self, path: &Path, hash: ObjectHash) -> Result<(), GitError> {
-        let Some(contents) = files::read(path, PACKED_BYTES, Links::Refuse)? else {
+    fn read_packed(&mut self, common: &Directory, hash: ObjectHash) -> Result<(), GitError> {
+        let Some(contents) = common.read(Path::new("packed-refs"), PACKED_BYTES)? else {
             self.traits = b" peeled fully-peeled".to_vec();
             return Ok(());
         };
@@ -164,32 +166,24 @@ impl Refs {
         Ok(())
     }
 
-    fn read_loose(&mut self, common_dir: &Path, hash: ObjectHash) -> Result<(), GitError> {
+    fn read_loose(&mut self, common: &Directory, hash: ObjectHash) -> Result<(), GitError> {
         let mut pending: Vec<(Vec<u8>, usize)> = CARRIED
             .iter()
             .map(|prefix| (prefix[..prefix.len() - 1].to_vec(), 0))
             .collect();
         let mut seen = 0;
         while let Some((dir, depth)) = pending.pop() {
-            let path = common_dir.join(OsStr::from_bytes(&dir));
-            let Ok(entries) = std::fs::read_dir(&path) else {
-                continue;
+            let at = Path::new(OsStr::from_bytes(&dir));
+            let entries = match common.list(at, LOOSE - seen) {
+                Err(error @ GitError::ListTooLong { .. }) => return Err(error),
+                entries => entries.unwrap_or_default(),
             };
-            for entry in entries {
-                let entry = entry.map_err(|source| GitError::List {
-                    path: path.clone(),
-                    source,
-                })?;
-                seen += 1;
-                if seen > LOOSE {
-                    return Err(GitError::ListTooLong { path, limit: LOOSE });
-                }
-                let name = [&dir[..], b"/", entry.file_name().as_bytes()].concat();
-                match entry.file_type() {
-                    Ok(kind) if kind.is_dir() && depth < DEPTH => pending.push((name, depth + 1)),
-                    Ok(kind) if kind.is_file() && is_carried(&name) => {
-                        self.read_one(&entry.path(), name, hash);
-                    }
+            seen += entries.len();
+            for (entry, kind) in entries {
+                let name = [&dir[..], b"/", entry.as_bytes()].concat();
+                match kind {
+                    FileType::Directory if depth < DEPTH => pending.push((name, depth + 1)),
+                    FileType::RegularFile if is_carried(&name) => self.read_one(common, name, hash),
                     _ => {}
                 }
             }
@@ -198,8 +192,9 @@ impl Refs {
     }
 
     /// A loose ref wins over a packed one of its name.
-    fn read_one(&mut self, path: &Path, name: Vec<u8>, hash: ObjectHash) {
-        let Some(line) = files::read_if_usable(path, LINE_BYTES, Links::Refuse) else {
+    fn read_one(&mut self, common: &Directory, name: Vec<u8>, hash: ObjectHash) {
+        let path = Path::new(OsStr::from_bytes(&name));
+        let Some(line) = common.read_if_usable(path, LINE_BYTES) else {
             return;
         };
         match parse_ref(&line, hash) {
@@ -226,18 +221,17 @@ pub(crate) fn head_commit(repo: &Repository) -> Option<String> {
     if repo.reftable {
         return None;
     }
-    let mut path = repo.git_dir.join("HEAD");
+    let (mut directory, mut path) = (&repo.git, PathBuf::from("HEAD"));
     // BOUND: git itself follows five in a row.
     for _ in 0..5 {
-        let line = files::read_if_usable(&path, LINE_BYTES, Links::Refuse)?;
+        let line = directory.read_if_usable(&path, LINE_BYTES)?;
         let name = match parse_ref(&line, repo.hash)? {
             RefTarget::Id(hex) => return String::from_utf8(hex).ok(),
             RefTarget::Ref(name) => name,
         };
-        path = repo.common_dir.join(OsStr::from_bytes(&name));
-        if path.symlink_metadata().is_err() {
-            let packed = repo.common_dir.join("packed-refs");
-            let text = files::read_if_usable(&packed, PACKED_BYTES, Links::Refuse)?;
+        (directory, path) = (&repo.common, PathBuf::from(OsStr::from_bytes(&name)));
+        if matches!(directory.look(&path), Ok(None)) {
+            let text = directory.read_if_usable(Path::new("packed-refs"), PACKED_BYTES)?;
             let hex = text.split(|&b| b == b'\n').find_map(|line| {
                 let (hex, rest) = line.split_at_checked(repo.hash.bytes() * 2)?;
                 (rest.strip_prefix(b" ") == Some(&name) && repo.hash.is_oid(hex)).then_some(hex)
@@ -361,9 +355,9 @@ fn is_ref_name(name: &[u8]) -> bool {
 
 /// Copies refs of the reftable format, which hold `HEAD` too; `None` if there is no such table.
 pub(super) fn copy_reftable(repo: &Repository, private: &Path) -> Result<Option<()>, GitError> {
-    let from = repo.common_dir.join("reftable");
+    let from = Path::new("reftable");
     let list = from.join("tables.list");
-    let Some(list) = files::read(&list, LINE_BYTES * 64, Links::Refuse)? else {
+    let Some(list) = repo.common.read(&list, LINE_BYTES * 64)? else {
         return Ok(None);
     };
     let to = private.join("reftable");
@@ -376,7 +370,7 @@ pub(super) fn copy_reftable(repo: &Repository, private: &Path) -> Result<Option<
     for (count, name) in names.enumerate() {
         if count == REFTABLES {
             return Err(GitError::ListTooLong {
-                path: from,
+                path: repo.common_dir.join(from),
                 limit: REFTABLES,
             });
         }
@@ -385,7 +379,7 @@ pub(super) fn copy_reftable(repo: &Repository, private: &Path) -> Result<Option<
             return Ok(None);
         }
         let name = OsStr::from_bytes(name);
-        let Some(table) = files::read(&from.join(name), left, Links::Refuse)? else {
+        let Some(table) = repo.common.read(&from.join(name), left)? else {
             return Ok(None);
         };
         left -= table.bytes.len() as u64;

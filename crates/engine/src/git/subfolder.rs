@@ -8,13 +8,13 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::files::{self, Links};
+use super::files;
 use super::index::{Index, IndexFiles};
 use super::private::{self, Builder, Built, RULES_BYTES};
 use super::refs::{Head, Refs};
@@ -62,11 +62,7 @@ pub(super) fn build(
     let alternates = private.join("objects/info/alternates");
     files::write(&alternates, &builder.objects.host_text(&places))?;
     files::write(&private.join("HEAD"), b"ref: refs/heads/main\n")?;
-    private::copy_ids(
-        &repo.common_dir.join("shallow"),
-        &private.join("shallow"),
-        repo.hash,
-    )?;
+    private::copy_ids(&repo.common, "shallow", &private, repo.hash)?;
     let commit = match refs.head_id() {
         None => None,
         Some(head) => match first_commit(&private, head, &repo.prefix) {
@@ -102,8 +98,10 @@ pub(super) fn build(
             &private::excludes(repo),
         ),
     )?;
-    let own = repo.common_dir.join("info/attributes");
-    let own = files::read_if_usable(&own, RULES_BYTES, Links::Refuse).unwrap_or_default();
+    let own = repo
+        .common
+        .read_if_usable(Path::new("info/attributes"), RULES_BYTES);
+    let own = own.unwrap_or_default();
     files::write(
         &private.join("info/attributes"),
         &rules_above(repo, ".gitattributes", patterns::rebase_attributes, &own),
@@ -232,9 +230,9 @@ fn rules_above(
     // Weakest first: the rules of the repository, then those of each directory downwards.
     add(own, &repo.prefix);
     let mut rest = &repo.prefix[..];
-    let mut dir = repo.top.clone();
+    let mut dir = PathBuf::new();
     loop {
-        let text = files::read_if_usable(&dir.join(name), RULES_BYTES, Links::Refuse);
+        let text = repo.tree.read_if_usable(&dir.join(name), RULES_BYTES);
         add(&text.unwrap_or_default(), rest);
         let Some(slash) = rest.iter().position(|&b| b == b'/') else {
             return out;

@@ -271,3 +271,17 @@ fn a_separate_git_directory_within_the_folder_is_hidden() {
         ".git\na\na\n"
     );
 }
+
+#[test]
+fn ignore_file_that_a_repository_names_is_not_read() {
+    use std::os::fd::AsFd as _;
+    let bench = Bench::new();
+    bench.sh(&format!(
+        "echo SECRET > s; {SEED} git config core.excludesFile $PWD/../s"
+    ));
+    let repo = bench.discover("r").unwrap();
+    let open = |name: &str| fs::File::open(bench.path(name)).unwrap();
+    let (upper, base) = (open("upper"), open("outside/r"));
+    let mut rules = git::IgnoreRules::load(Some(&repo), upper.as_fd(), base.as_fd()).unwrap();
+    assert!(!rules.is_ignored(b"SECRET", false));
+}
