@@ -33,7 +33,7 @@ use crate::changes::{self, Bounds, Sources, Started};
 use crate::environment::Standing;
 use crate::error::Error;
 use crate::files::{FileRules, check_mounts};
-use crate::git::{self, Repository};
+use crate::git::{self, Found, Repository};
 use crate::home::Home;
 use crate::ids::RunId;
 use crate::store::RunRecord;
@@ -132,7 +132,11 @@ impl Workspace {
         let rules = FileRules::of(files)?;
         let hidden = rules.hidden();
         let mut notes = Vec::new();
-        let repository = git::discover(&folder.path)?;
+        let found = git::find(&folder.path)?;
+        if let Found::Refused(refusal) = &found {
+            notes.push(format!("git does not work inside: {refusal}"));
+        }
+        let repository = found.usable();
         let aliases = match &repository {
             Some(_) => scan::aliases(&folder.path, hidden),
             None => Vec::new(),

@@ -24,7 +24,7 @@ use super::private::{Private, write_index};
 use super::tree::{EXECUTABLE, Entry, GITLINK, SYMLINK, object_id};
 use super::{Base, BaseError, BaseKind, Built, Submodules, commit_with, files, made};
 use crate::clock::now_us;
-use crate::git::{self, Index, Repository};
+use crate::git::{self, Found, Index, Repository};
 use crate::home::Home;
 use crate::ids::BaseId;
 use crate::mirror::{self, MirrorError, Progress, Resolved};
@@ -91,8 +91,13 @@ fn head(
     notes: &mut Vec<String>,
     progress: &mut dyn Progress,
 ) -> Result<Option<Head>, BaseError> {
-    let Some(repo) = git::discover(folder)? else {
-        return Ok(None);
+    let repo = match git::find(folder)? {
+        Found::Nothing => return Ok(None),
+        Found::Repository(repo) => *repo,
+        Found::Refused(refusal) => {
+            notes.push(format!("git does not work inside: {refusal}"));
+            return Ok(None);
+        }
     };
     if !repo.prefix.is_empty() {
         notes.push("the folder is part of a larger repository; there is no history inside".into());

@@ -38,6 +38,11 @@ impl Directory {
         })
     }
 
+    /// Who must own what is read here.
+    pub(super) fn owner(&self) -> u32 {
+        self.owner
+    }
+
     /// What is at a path below, itself no link; `None` if nothing is.
     pub(super) fn look(&self, name: &Path) -> rustix::io::Result<Option<Stat>> {
         match files::open_beneath(&*self.fd, name, OFlags::PATH) {

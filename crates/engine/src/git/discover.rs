@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use super::config::Config;
 use super::directory::Directory;
 use super::files::{self, Links};
-use super::{GitError, ObjectHash};
+use super::refusal::{Reason, Refusal};
+use super::{GitError, ObjectHash, place};
 
 /// BOUND: a gitfile, `commondir` or `HEAD` is one short line.
 const LINE_BYTES: u64 = 16 << 10;
@@ -123,34 +124,63 @@ impl UserFiles {
     }
 }
 
-/// The repository that holds a folder, found by looking upwards.
+/// What holds a folder.
+#[derive(Clone, Debug)]
+pub enum Found {
+    Nothing,
+    Repository(Box<Repository>),
+    /// There is one, and it is not to be read.
+    Refused(Refusal),
+}
+
+impl Found {
+    /// The repository, if it may be read.
+    pub fn usable(self) -> Option<Repository> {
+        match self {
+            Self::Repository(repository) => Some(*repository),
+            Self::Nothing | Self::Refused(_) => None,
+        }
+    }
+}
+
+/// The repository that holds a folder, found by looking upwards. One that is refused counts as none.
 pub fn discover(folder: &Path) -> Result<Option<Repository>, GitError> {
     discover_for(folder, UserFiles::from_env())
 }
 
 /// Like [`discover`], with the user's files given.
 pub fn discover_for(folder: &Path, user: UserFiles) -> Result<Option<Repository>, GitError> {
+    find_for(folder, user).map(Found::usable)
+}
+
+/// Like [`discover`], and says why a repository is refused.
+pub fn find(folder: &Path) -> Result<Found, GitError> {
+    find_for(folder, UserFiles::from_env())
+}
+
+/// Like [`find`], with the user's files given.
+pub fn find_for(folder: &Path, user: UserFiles) -> Result<Found, GitError> {
     let folder = files::canonical(folder)?;
     let device = device_of(&folder)?;
     for top in folder.ancestors() {
         if top != folder && device_of(top).ok() != Some(device) {
-            return Ok(None);
+            return Ok(Found::Nothing);
         }
         match resolve_dot_git(top) {
             DotGit::Directory(git_dir) => {
                 let prefix = folder.strip_prefix(top).unwrap_or(Path::new(""));
                 let prefix = prefix.as_os_str().as_bytes().to_vec();
-                return open(top, &git_dir, prefix, user);
+                return open(top, &git_dir, prefix, user, device_and_owner(&folder)?.1);
             }
             // Git gives up here too; the folder is one without a repository.
-            DotGit::Broken => return Ok(None),
+            DotGit::Broken => return Ok(Found::Nothing),
             DotGit::Absent => {}
         }
         if is_git_dir(top) {
-            return Ok(None);
+            return Ok(Found::Nothing);
         }
     }
-    Ok(None)
+    Ok(Found::Nothing)
 }
 
 fn device_of(path: &Path) -> Result<u64, GitError> {
@@ -229,20 +259,25 @@ fn common_dir(git_dir: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Reads what there is to know of a repository whose places are known; `None` if it is bare or
-/// its work tree is another folder.
+/// Reads what there is to know of a repository whose places are known; nothing if it is bare or
+/// its work tree is another folder. `owner`: of the folder.
 pub(super) fn open(
     top: &Path,
     git_dir: &Path,
     prefix: Vec<u8>,
     user: UserFiles,
-) -> Result<Option<Repository>, GitError> {
+    owner: u32,
+) -> Result<Found, GitError> {
     let Some(common_dir) = common_dir(git_dir) else {
-        return Ok(None);
+        return Ok(Found::Nothing);
     };
-    let owner_uid = device_and_owner(top)?.1;
+    for directory in [top, git_dir, &common_dir] {
+        if let Err(refusal) = place::check_owner(directory, owner) {
+            return Ok(Found::Refused(refusal));
+        }
+    }
     let opened = |path: &Path| {
-        Directory::open(path, owner_uid).map_err(|errno| GitError::Read {
+        Directory::open(path, owner).map_err(|errno| GitError::Read {
             path: path.to_owned(),
             source: errno.into(),
         })
@@ -255,7 +290,7 @@ pub(super) fn open(
     }
     // A linked worktree has a work tree whatever the main repository says of its own.
     if !linked && config.get_bool("core", "bare") == Some(true) {
-        return Ok(None);
+        return Ok(Found::Nothing);
     }
     if !linked
         && let Some(worktree) = config.get("core", "worktree")
@@ -266,7 +301,7 @@ pub(super) fn open(
             .as_deref()
             != Some(top)
     {
-        return Ok(None);
+        return Ok(Found::Nothing);
     }
     let mut unsupported = None;
     let hash = match config.get("extensions", "objectformat") {
@@ -295,12 +330,10 @@ pub(super) fn open(
     }
     // HOSTILE: a folder from anywhere may hold a gitfile that names any repository of this host.
     if !git_dir.starts_with(top) && !points_back(top, git_dir, linked, &config) {
-        unsupported = Some("its git directory lies elsewhere and does not point back".to_owned());
+        let reason = Reason::LeadsOut(git_dir.to_owned());
+        return Ok(Found::Refused(Refusal::new(top.join(".git"), reason)));
     }
-    if owner(git_dir) != owner(top) && owner(git_dir) != Some(rustix::process::geteuid().as_raw()) {
-        unsupported = Some("its git directory belongs to somebody else".to_owned());
-    }
-    Ok(Some(Repository {
+    Ok(Found::Repository(Box::new(Repository {
         top: top.to_owned(),
         git_dir: git_dir.to_owned(),
         common_dir,
@@ -313,7 +346,7 @@ pub(super) fn open(
         tree,
         git,
         common,
-    }))
+    })))
 }
 
 /// Whether a git directory outside the folder names the folder as its own: a linked worktree by its

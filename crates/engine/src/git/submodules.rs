@@ -141,7 +141,9 @@ pub(super) fn repository(parent: &Repository, folder: &Path) -> Option<Repositor
     if !own && !below {
         return None;
     }
-    let repo = discover::open(folder, &git_dir, Vec::new(), parent.user.clone()).ok()??;
+    let owner = parent.tree.owner();
+    let found = discover::open(folder, &git_dir, Vec::new(), parent.user.clone(), owner);
+    let repo = found.ok()?.usable()?;
     (repo.common_dir == git_dir || repo.common_dir.starts_with(&parent.common_dir)).then_some(repo)
 }
 

@@ -1,0 +1,65 @@
+//! Why a git directory is not used for a folder.
+//!
+//! A folder from anywhere may name any repository of the host: by a gitfile, by `commondir`, by a
+//! link, by the list of borrowed objects. What is read and shown must lie below the folder, or in a
+//! git directory that names this very folder as its work tree, and belong to the folder's owner.
+
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use ringfence_model::ByteText;
+
+/// A path that is not as it must be, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    path: PathBuf,
+    reason: Reason,
+}
+
+/// What is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// It names a path that is neither below the folder nor points back to it.
+    LeadsOut(PathBuf),
+    Foreign {
+        uid: u32,
+        owner: u32,
+    },
+    /// The folder's owner is neither the caller nor root.
+    Caller {
+        owner: u32,
+        caller: u32,
+    },
+}
+
+impl Refusal {
+    pub(super) fn new(path: PathBuf, reason: Reason) -> Self {
+        Self { path, reason }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |path: &PathBuf| ByteText::from(path.as_os_str().as_bytes());
+        let path = name(&self.path);
+        match &self.reason {
+            Reason::LeadsOut(to) => write!(
+                f,
+                "`{path}` leads to `{}`, which is outside of the folder and does not point back to \
+                 it; run on a fresh clone",
+                name(to)
+            ),
+            Reason::Foreign { uid, owner } => write!(
+                f,
+                "`{path}` belongs to uid {uid}, and the folder to uid {owner}; give it to the \
+                 folder's owner with `chown`"
+            ),
+            Reason::Caller { owner, caller } => write!(
+                f,
+                "`{path}` belongs to uid {owner}, and you are uid {caller}; run on a clone of your \
+                 own"
+            ),
+        }
+    }
+}
