@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::GitError;
 use super::files::{self, Contents, Opened};
+use super::refusal::{Reason, Refusal};
 
 /// An open directory, whose files must belong to the folder's owner.
 #[derive(Clone, Debug)]
@@ -22,6 +23,12 @@ pub(super) struct Directory {
     path: PathBuf,
     fd: Arc<OwnedFd>,
     owner: u32,
+}
+
+/// What a name is expected to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    File,
 }
 
 impl Directory {
@@ -38,9 +45,27 @@ impl Directory {
         })
     }
 
+    /// Opens a directory below this one.
+    pub(super) fn below(&self, name: &Path) -> rustix::io::Result<Self> {
+        let fd = files::open_beneath(&*self.fd, name, OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok(Self {
+            path: self.path.join(name),
+            fd: Arc::new(fd),
+            owner: self.owner,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Who must own what is read here.
     pub(super) fn owner(&self) -> u32 {
         self.owner
+    }
+
+    pub(super) fn stat(&self) -> rustix::io::Result<Stat> {
+        rustix::fs::fstat(&*self.fd)
     }
 
     /// What is at a path below, itself no link; `None` if nothing is.
@@ -148,6 +173,26 @@ impl Directory {
                 path: self.path.join(name),
                 source: errno.into(),
             })
+    }
+
+    /// Whether a path below is absent or what it should be: no link, and no other kind.
+    pub(super) fn vet(&self, name: &Path, expected: Expected) -> Result<(), Refusal> {
+        let refused = |reason| Err(Refusal::new(self.path.join(name), reason));
+        let stat = match self.look(name) {
+            Ok(None) => return Ok(()),
+            Ok(Some(stat)) => stat,
+            Err(Errno::LOOP | Errno::XDEV) => return refused(Reason::Link),
+            Err(errno) => return refused(Reason::Unreadable(errno)),
+        };
+        match (expected, FileType::from_raw_mode(stat.st_mode)) {
+            (_, FileType::Symlink) => refused(Reason::Link),
+            (Expected::File, FileType::RegularFile) if is_own_file(&stat, self.owner) => Ok(()),
+            (Expected::File, FileType::RegularFile) => refused(Reason::Foreign {
+                uid: stat.st_uid,
+                owner: self.owner,
+            }),
+            _ => refused(Reason::Special),
+        }
     }
 }
 

@@ -9,14 +9,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+
 use super::config::Config;
-use super::directory::Directory;
+use super::directory::{Directory, Expected};
 use super::files::{self, Links};
 use super::refusal::{Reason, Refusal};
 use super::{GitError, ObjectHash, place};
 
 /// BOUND: a gitfile, `commondir` or `HEAD` is one short line.
-const LINE_BYTES: u64 = 16 << 10;
+pub(super) const LINE_BYTES: u64 = 16 << 10;
 
 /// The repository that holds a folder.
 #[derive(Clone, Debug)]
@@ -38,7 +40,8 @@ pub struct Repository {
     pub config: Config,
     /// The user's own settings and ignore rules.
     pub user: UserFiles,
-    /// `top`, `git_dir` and `common_dir`, open: what is read of them is read below these.
+    /// `top`, `git_dir` and `common_dir` as they were when they were looked at. What is read of them
+    /// is read by these.
     pub(super) tree: Directory,
     pub(super) git: Directory,
     pub(super) common: Directory,
@@ -166,14 +169,17 @@ pub fn find_for(folder: &Path, user: UserFiles) -> Result<Found, GitError> {
         if top != folder && device_of(top).ok() != Some(device) {
             return Ok(Found::Nothing);
         }
-        match resolve_dot_git(top) {
-            DotGit::Directory(git_dir) => {
+        let tree = open_directory(top, owner_of(&folder)?)?;
+        match resolve_dot_git(&tree) {
+            DotGit::Directory(git) => {
                 let prefix = folder.strip_prefix(top).unwrap_or(Path::new(""));
                 let prefix = prefix.as_os_str().as_bytes().to_vec();
-                return open(top, &git_dir, prefix, user, device_and_owner(&folder)?.1);
+                let roots = vec![top.to_owned()];
+                return open(Site { tree, git, roots }, prefix, user);
             }
             // Git gives up here too; the folder is one without a repository.
             DotGit::Broken => return Ok(Found::Nothing),
+            DotGit::Refused(refusal) => return Ok(Found::Refused(refusal)),
             DotGit::Absent => {}
         }
         if is_git_dir(top) {
@@ -183,48 +189,80 @@ pub fn find_for(folder: &Path, user: UserFiles) -> Result<Found, GitError> {
     Ok(Found::Nothing)
 }
 
-fn device_of(path: &Path) -> Result<u64, GitError> {
-    device_and_owner(path).map(|(device, _)| device)
+fn open_directory(path: &Path, owner: u32) -> Result<Directory, GitError> {
+    Directory::open(path, owner).map_err(|errno| GitError::Read {
+        path: path.to_owned(),
+        source: errno.into(),
+    })
 }
 
-fn device_and_owner(path: &Path) -> Result<(u64, u32), GitError> {
-    std::fs::metadata(path)
-        .map(|metadata| (metadata.dev(), metadata.uid()))
-        .map_err(|source| GitError::Read {
-            path: path.to_owned(),
-            source,
-        })
+fn device_of(path: &Path) -> Result<u64, GitError> {
+    metadata(path).map(|metadata| metadata.dev())
+}
+
+fn owner_of(path: &Path) -> Result<u32, GitError> {
+    metadata(path).map(|metadata| metadata.uid())
+}
+
+fn metadata(path: &Path) -> Result<std::fs::Metadata, GitError> {
+    std::fs::metadata(path).map_err(|source| GitError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// What stands at `<folder>/.git`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum DotGit {
-    /// The git directory itself, or the one that a gitfile names.
-    Directory(PathBuf),
+    /// The git directory itself, or the one that a gitfile or link names.
+    Directory(Directory),
     /// A gitfile that leads nowhere.
     Broken,
+    Refused(Refusal),
     Absent,
 }
 
 /// Looks at `<folder>/.git`; a directory that is no git directory counts as absent, as in git.
-pub(super) fn resolve_dot_git(folder: &Path) -> DotGit {
-    let dot_git = folder.join(".git");
-    let Ok(metadata) = std::fs::metadata(&dot_git) else {
-        return DotGit::Absent;
+/// Whether it may be used is for the caller to find out.
+pub(super) fn resolve_dot_git(tree: &Directory) -> DotGit {
+    let name = Path::new(".git");
+    let path = tree.path().join(name);
+    let target = match tree.look(name) {
+        Ok(None) => return DotGit::Absent,
+        Ok(Some(stat)) => match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => path.clone(),
+            FileType::Symlink => match path.canonicalize() {
+                Ok(target) => target,
+                Err(_) => return DotGit::Absent,
+            },
+            FileType::RegularFile => {
+                if let Err(refusal) = tree.vet(name, Expected::File) {
+                    return DotGit::Refused(refusal);
+                }
+                let line = tree.read_if_usable(name, LINE_BYTES);
+                let Some(target) = line.as_deref().and_then(gitfile_target) else {
+                    return DotGit::Broken;
+                };
+                match tree.path().join(target).canonicalize() {
+                    Ok(target) => target,
+                    Err(_) => return DotGit::Broken,
+                }
+            }
+            _ => return DotGit::Refused(Refusal::new(path, Reason::Special)),
+        },
+        Err(errno) => return DotGit::Refused(Refusal::new(path, Reason::Unreadable(errno))),
     };
-    let target = if metadata.is_dir() {
-        dot_git
-    } else {
-        let line = files::read_if_usable(&dot_git, LINE_BYTES, Links::Refuse);
-        let Some(target) = line.as_deref().and_then(gitfile_target) else {
-            return DotGit::Broken;
+    if !is_git_dir(&target) {
+        let is_directory = std::fs::metadata(&path).is_ok_and(|metadata| metadata.is_dir());
+        return if is_directory {
+            DotGit::Absent
+        } else {
+            DotGit::Broken
         };
-        folder.join(target)
-    };
-    match target.canonicalize() {
-        Ok(git_dir) if is_git_dir(&git_dir) => DotGit::Directory(git_dir),
-        _ if metadata.is_dir() => DotGit::Absent,
-        _ => DotGit::Broken,
+    }
+    match Directory::open(&target, tree.owner()) {
+        Ok(directory) => DotGit::Directory(directory),
+        Err(errno) => DotGit::Refused(Refusal::new(path, Reason::Unreadable(errno))),
     }
 }
 
@@ -238,71 +276,88 @@ pub(super) fn gitfile_target(line: &[u8]) -> Option<&Path> {
     (end > 0 && !target[..end].contains(&0)).then(|| Path::new(OsStr::from_bytes(&target[..end])))
 }
 
+/// Whether git would take a directory for a git directory. Only names are looked at.
 fn is_git_dir(path: &Path) -> bool {
-    let Some(common) = common_dir(path) else {
+    let Some(common) = common_path(path) else {
         return false;
     };
-    std::fs::symlink_metadata(path.join("HEAD")).is_ok_and(|m| m.is_file() || m.is_symlink())
+    std::fs::symlink_metadata(path.join("HEAD")).is_ok()
         && common.join("objects").is_dir()
         // In a repository of reftable format `refs` is there too, by design.
         && common.join("refs").is_dir()
 }
 
-fn common_dir(git_dir: &Path) -> Option<PathBuf> {
+fn common_path(git_dir: &Path) -> Option<PathBuf> {
     let path = git_dir.join("commondir");
-    match files::read(&path, LINE_BYTES, Links::Refuse).ok()? {
-        None => Some(git_dir.to_owned()),
-        Some(line) => {
+    match files::read(&path, LINE_BYTES, Links::Refuse) {
+        // What is no file is refused later, with a reason.
+        Ok(None) | Err(_) => Some(git_dir.to_owned()),
+        Ok(Some(line)) => {
             let line = line.bytes.trim_ascii_end();
             git_dir.join(OsStr::from_bytes(line)).canonicalize().ok()
         }
     }
 }
 
-/// Reads what there is to know of a repository whose places are known; nothing if it is bare or
-/// its work tree is another folder. `owner`: of the folder.
-pub(super) fn open(
-    top: &Path,
-    git_dir: &Path,
-    prefix: Vec<u8>,
-    user: UserFiles,
-    owner: u32,
-) -> Result<Found, GitError> {
-    let Some(common_dir) = common_dir(git_dir) else {
-        return Ok(Found::Nothing);
+/// Who owns a path.
+pub(super) fn owner(path: &Path) -> Option<u32> {
+    std::fs::metadata(path).ok().map(|metadata| metadata.uid())
+}
+
+/// Where a repository was found, before anything of it is believed.
+#[derive(Debug)]
+pub(super) struct Site {
+    /// The top of the work tree.
+    pub tree: Directory,
+    pub git: Directory,
+    /// Everything of git's must lie below one of these, or point back.
+    pub roots: Vec<PathBuf>,
+}
+
+/// Reads what there is to know of a repository whose places are known; nothing if it is bare.
+pub(super) fn open(site: Site, prefix: Vec<u8>, user: UserFiles) -> Result<Found, GitError> {
+    let (common, config) = match vetted(&site) {
+        Ok(vetted) => vetted,
+        Err(refusal) => return Ok(Found::Refused(refusal)),
     };
-    for directory in [top, git_dir, &common_dir] {
-        if let Err(refusal) = place::check_owner(directory, owner) {
-            return Ok(Found::Refused(refusal));
-        }
-    }
-    let opened = |path: &Path| {
-        Directory::open(path, owner).map_err(|errno| GitError::Read {
-            path: path.to_owned(),
-            source: errno.into(),
-        })
-    };
-    let (tree, git, common) = (opened(top)?, opened(git_dir)?, opened(&common_dir)?);
-    let mut config = Config::read_in(&common, Path::new("config"))?;
-    let linked = git_dir != common_dir;
-    if config.get_bool("extensions", "worktreeconfig") == Some(true) {
-        config.overlay(Config::read_in(&git, Path::new("config.worktree"))?);
-    }
     // A linked worktree has a work tree whatever the main repository says of its own.
+    let linked = site.git.path() != common.path();
     if !linked && config.get_bool("core", "bare") == Some(true) {
         return Ok(Found::Nothing);
     }
-    if !linked
-        && let Some(worktree) = config.get("core", "worktree")
-        && git_dir
-            .join(OsStr::from_bytes(worktree))
-            .canonicalize()
-            .ok()
-            .as_deref()
-            != Some(top)
-    {
-        return Ok(Found::Nothing);
+    if let Err(refusal) = place::check(&site, &common, &config) {
+        return Ok(Found::Refused(refusal));
     }
+    let found = repository(site, common, config, prefix, user);
+    Ok(Found::Repository(Box::new(found)))
+}
+
+/// The common directory and the settings, if what is read of both is as git lays it out.
+fn vetted(site: &Site) -> Result<(Directory, Config), Refusal> {
+    place::check_owner(&site.tree)?;
+    place::check_owner(&site.git)?;
+    let common = place::common(&site.git)?;
+    place::check_owner(&common)?;
+    let unreadable = |directory: &Directory, error: GitError| {
+        let path = directory.path().join("config");
+        Refusal::new(path, Reason::of(&error))
+    };
+    let mut config =
+        Config::read_in(&common, Path::new("config")).map_err(|e| unreadable(&common, e))?;
+    if config.get_bool("extensions", "worktreeconfig") == Some(true) {
+        let own = Config::read_in(&site.git, Path::new("config.worktree"));
+        config.overlay(own.map_err(|error| unreadable(&site.git, error))?);
+    }
+    Ok((common, config))
+}
+
+fn repository(
+    site: Site,
+    common: Directory,
+    config: Config,
+    prefix: Vec<u8>,
+    user: UserFiles,
+) -> Repository {
     let mut unsupported = None;
     let hash = match config.get("extensions", "objectformat") {
         None => ObjectHash::Sha1,
@@ -328,45 +383,20 @@ pub(super) fn open(
     ) {
         unsupported = Some("its format version is not known".to_owned());
     }
-    // HOSTILE: a folder from anywhere may hold a gitfile that names any repository of this host.
-    if !git_dir.starts_with(top) && !points_back(top, git_dir, linked, &config) {
-        let reason = Reason::LeadsOut(git_dir.to_owned());
-        return Ok(Found::Refused(Refusal::new(top.join(".git"), reason)));
-    }
-    Ok(Found::Repository(Box::new(Repository {
-        top: top.to_owned(),
-        git_dir: git_dir.to_owned(),
-        common_dir,
+    Repository {
+        top: site.tree.path().to_owned(),
+        git_dir: site.git.path().to_owned(),
+        common_dir: common.path().to_owned(),
         prefix,
         hash,
         unsupported,
         reftable,
         config,
         user,
-        tree,
-        git,
+        tree: site.tree,
+        git: site.git,
         common,
-    })))
-}
-
-/// Whether a git directory outside the folder names the folder as its own: a linked worktree by its
-/// `gitdir` file, a submodule by `core.worktree`.
-fn points_back(top: &Path, git_dir: &Path, linked: bool, config: &Config) -> bool {
-    if !linked {
-        // `open` has compared it with the folder already.
-        return config.get("core", "worktree").is_some();
     }
-    let line = files::read_if_usable(&git_dir.join("gitdir"), LINE_BYTES, Links::Refuse);
-    line.is_some_and(|line| {
-        let named = git_dir.join(OsStr::from_bytes(line.trim_ascii_end()));
-        let folder = named.parent().and_then(|folder| folder.canonicalize().ok());
-        named.file_name() == Some(OsStr::new(".git")) && folder.as_deref() == Some(top)
-    })
-}
-
-/// Who owns a path.
-pub(super) fn owner(path: &Path) -> Option<u32> {
-    std::fs::metadata(path).ok().map(|metadata| metadata.uid())
 }
 
 #[cfg(test)]

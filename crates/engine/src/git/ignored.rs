@@ -159,7 +159,7 @@ impl IgnoreRules {
             .repo
             .as_ref()
             .filter(|_| submodules::is_safe(path))
-            .and_then(|repo| submodules::repository(repo, &repo.top.join(path_of(path))));
+            .and_then(|repo| submodules::repository(repo, &repo.top.join(path_of(path))).usable());
         let scope = repo
             .and_then(|repo| Scope::load(&repo, at.clone()).ok())
             .unwrap_or_else(|| Scope::unknown(at.clone()));

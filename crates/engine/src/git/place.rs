@@ -1,8 +1,24 @@
-//! Whose git directories are read for a folder.
+//! Where a folder's git may be, and whose: the rules by which a git directory is used or refused.
+//!
+//! ```text
+//!   folder/.git                          a directory: its own
+//!   folder/.git → folder/x               a file or link that stays below the folder
+//!   folder/.git → M/worktrees/N          if M/worktrees/N/gitdir names folder/.git, and commondir M
+//!   folder/.git → S/modules/N            if its core.worktree names the folder
+//! ```
+//!
+//! All of it belongs to the folder's owner, who is the caller or root, or anybody if root asks. A
+//! git directory elsewhere that points back was told of the folder by who may write to it. An entry of a
+//! removed worktree still points back: whoever puts a folder at that path shows that repository to it,
+//! and only its owner can, since the folder has the same one.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::discover::owner;
+use super::config::Config;
+use super::directory::{Directory, Expected};
+use super::discover::{LINE_BYTES, Site};
 use super::refusal::{Reason, Refusal};
 
 /// Who may be the owner of a folder whose git is read by a caller.
@@ -11,17 +27,88 @@ fn may_be_owner(owner: u32, caller: u32) -> bool {
 }
 
 /// Whether a directory belongs to the folder's owner, and that is somebody whose git the caller reads.
-pub(super) fn check_owner(directory: &Path, folder: u32) -> Result<(), Refusal> {
-    let refused = |reason| Err(Refusal::new(directory.to_owned(), reason));
-    let caller = rustix::process::geteuid().as_raw();
-    match owner(directory) {
-        Some(uid) if uid != folder => refused(Reason::Foreign { uid, owner: folder }),
-        _ if !may_be_owner(folder, caller) => refused(Reason::Caller {
-            owner: folder,
-            caller,
+pub(super) fn check_owner(directory: &Directory) -> Result<(), Refusal> {
+    let refused = |reason| Err(Refusal::new(directory.path().to_owned(), reason));
+    let (owner, caller) = (directory.owner(), rustix::process::geteuid().as_raw());
+    match directory.stat() {
+        Err(errno) => refused(Reason::Unreadable(errno)),
+        Ok(stat) if stat.st_uid != owner => refused(Reason::Foreign {
+            uid: stat.st_uid,
+            owner,
         }),
-        _ => Ok(()),
+        Ok(_) if !may_be_owner(owner, caller) => refused(Reason::Caller { owner, caller }),
+        Ok(_) => Ok(()),
     }
+}
+
+/// The directory that a git directory has in common with the worktrees of its repository.
+pub(super) fn common(git: &Directory) -> Result<Directory, Refusal> {
+    let name = Path::new("commondir");
+    git.vet(name, Expected::File)?;
+    let refused = |reason| Refusal::new(git.path().join(name), reason);
+    let line = git.read(name, LINE_BYTES);
+    let Some(line) = line.map_err(|error| refused(Reason::of(&error)))? else {
+        return Ok(git.clone());
+    };
+    let target = git
+        .path()
+        .join(OsStr::from_bytes(line.bytes.trim_ascii_end()));
+    let real = target.canonicalize();
+    let real = real.map_err(|_| refused(Reason::LeadsOut(target)))?;
+    if real == git.path() {
+        return Ok(git.clone());
+    }
+    Directory::open(&real, git.owner()).map_err(|errno| refused(Reason::Unreadable(errno)))
+}
+
+/// Whether a git directory is where it may be: below the folder, or it points back.
+pub(super) fn check(site: &Site, common: &Directory, config: &Config) -> Result<(), Refusal> {
+    let Site { tree, git, roots } = site;
+    let below = |directory: &Directory| roots.iter().any(|root| directory.path().starts_with(root));
+    let linked = git.path() != common.path();
+    let leads_out = |from: &Path, to: &Directory| {
+        Refusal::new(from.to_owned(), Reason::LeadsOut(to.path().to_owned()))
+    };
+    let dot_git = tree.path().join(".git");
+    if !linked {
+        let Some(worktree) = config.get("core", "worktree") else {
+            return if below(git) {
+                Ok(())
+            } else {
+                Err(leads_out(&dot_git, git))
+            };
+        };
+        let worktree = git.path().join(OsStr::from_bytes(worktree));
+        let real = worktree.canonicalize();
+        return if real.is_ok_and(|real| real == tree.path()) {
+            Ok(())
+        } else {
+            let reason = Reason::WorkTree(worktree);
+            Err(Refusal::new(git.path().to_owned(), reason))
+        };
+    }
+    if below(git) && below(common) {
+        return Ok(());
+    }
+    // Git keeps those of a repository in it: a directory elsewhere can name any repository.
+    if git.path().parent() != Some(&common.path().join("worktrees")) {
+        return Err(leads_out(&git.path().join("commondir"), common));
+    }
+    if names_back(tree.path(), git) {
+        Ok(())
+    } else {
+        Err(leads_out(&dot_git, git))
+    }
+}
+
+/// Whether the entry of a linked worktree names the `.git` of this folder.
+fn names_back(top: &Path, git: &Directory) -> bool {
+    let line = git.read_if_usable(Path::new("gitdir"), LINE_BYTES);
+    line.is_some_and(|line| {
+        let named = git.path().join(OsStr::from_bytes(line.trim_ascii_end()));
+        let folder = named.parent().and_then(|folder| folder.canonicalize().ok());
+        named.file_name() == Some(OsStr::new(".git")) && folder.as_deref() == Some(top)
+    })
 }
 
 #[cfg(test)]

@@ -9,6 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ringfence_model::ByteText;
+use rustix::io::Errno;
+
+use super::GitError;
 
 /// A path that is not as it must be, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +23,10 @@ pub struct Refusal {
 /// What is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
+    Link,
+    /// A FIFO, a device, or a directory in place of a file.
+    Special,
+    Unreadable(Errno),
     /// It names a path that is neither below the folder nor points back to it.
     LeadsOut(PathBuf),
     Foreign {
@@ -31,6 +38,23 @@ pub(super) enum Reason {
         owner: u32,
         caller: u32,
     },
+    /// It is not laid out as git does it.
+    Layout,
+    /// It names another directory as its work tree.
+    WorkTree(PathBuf),
+}
+
+impl Reason {
+    /// Why a file could not be read.
+    pub(super) fn of(error: &GitError) -> Self {
+        match error {
+            GitError::ReadSpecial { .. } => Self::Special,
+            GitError::Read { source, .. } | GitError::List { source, .. } => {
+                Self::Unreadable(Errno::from_io_error(source).unwrap_or(Errno::IO))
+            }
+            _ => Self::Layout,
+        }
+    }
 }
 
 impl Refusal {
@@ -44,6 +68,15 @@ impl fmt::Display for Refusal {
         let name = |path: &PathBuf| ByteText::from(path.as_os_str().as_bytes());
         let path = name(&self.path);
         match &self.reason {
+            Reason::Link => write!(
+                f,
+                "`{path}` is a symbolic link, which is not followed; run on a fresh clone"
+            ),
+            Reason::Special => write!(f, "`{path}` is not a file or directory as git makes it"),
+            Reason::Unreadable(errno) => {
+                let why = std::io::Error::from(*errno);
+                write!(f, "`{path}` cannot be opened: {why}")
+            }
             Reason::LeadsOut(to) => write!(
                 f,
                 "`{path}` leads to `{}`, which is outside of the folder and does not point back to \
@@ -59,6 +92,12 @@ impl fmt::Display for Refusal {
                 f,
                 "`{path}` belongs to uid {owner}, and you are uid {caller}; run on a clone of your \
                  own"
+            ),
+            Reason::Layout => write!(f, "`{path}` holds what git does not put there"),
+            Reason::WorkTree(tree) => write!(
+                f,
+                "`{path}` is the git directory of `{}`, not of this folder",
+                name(tree)
             ),
         }
     }

@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use ringfence_model::ByteText;
 use rustix::fs::FileType;
 
-use super::discover::{self, DotGit};
+use super::discover::{self, DotGit, Found, Site};
 use super::files;
 use super::index::Index;
 use super::private::{Builder, Built, path_of};
+use super::refusal::{Reason, Refusal};
 use super::{GitError, Repository, nested};
 
 /// BOUND: submodules within submodules.
@@ -93,8 +94,13 @@ fn build_one(
     let Some(parent_private) = &parent.private else {
         return Ok(false);
     };
-    let Some(repo) = repository(parent.repo, &builder.folder.join(path_of(at))) else {
-        return Ok(false);
+    let repo = match repository(parent.repo, &builder.folder.join(path_of(at))) {
+        Found::Repository(repo) => *repo,
+        Found::Nothing => return Ok(false),
+        Found::Refused(refusal) => {
+            builder.notes.push(refusal.to_string());
+            return Ok(false);
+        }
     };
     let private = parent_private
         .join("modules")
@@ -109,7 +115,8 @@ fn build_one(
     let worktree = [&up(&private)[..], at].concat();
     match builder.repository(&repo, &private, Some(&worktree), index.as_ref())? {
         Built::Yes => {}
-        Built::No(_) => {
+        Built::No(reason) => {
+            builder.notes.push(reason);
             builder.remove(&private)?;
             return Ok(false);
         }
@@ -132,19 +139,30 @@ fn build_one(
 }
 
 /// The repository of a submodule, if its git directory is where it belongs.
-pub(super) fn repository(parent: &Repository, folder: &Path) -> Option<Repository> {
-    let DotGit::Directory(git_dir) = discover::resolve_dot_git(folder) else {
-        return None;
+pub(super) fn repository(parent: &Repository, folder: &Path) -> Found {
+    let Ok(relative) = folder.strip_prefix(&parent.top) else {
+        return Found::Nothing;
     };
-    let own = git_dir == folder.join(".git");
-    let below = git_dir.starts_with(&parent.git_dir) || git_dir.starts_with(&parent.common_dir);
-    if !own && !below {
-        return None;
+    let Ok(tree) = parent.tree.below(relative) else {
+        return Found::Nothing;
+    };
+    let git = match discover::resolve_dot_git(&tree) {
+        DotGit::Directory(git) => git,
+        DotGit::Refused(refusal) => return Found::Refused(refusal),
+        DotGit::Broken | DotGit::Absent => return Found::Nothing,
+    };
+    let roots = vec![
+        folder.to_owned(),
+        parent.git_dir.clone(),
+        parent.common_dir.clone(),
+    ];
+    // One that points back is a repository of its own, with which the parent has nothing to do.
+    if !roots.iter().any(|root| git.path().starts_with(root)) {
+        let reason = Reason::LeadsOut(git.path().to_owned());
+        return Found::Refused(Refusal::new(folder.join(".git"), reason));
     }
-    let owner = parent.tree.owner();
-    let found = discover::open(folder, &git_dir, Vec::new(), parent.user.clone(), owner);
-    let repo = found.ok()?.usable()?;
-    (repo.common_dir == git_dir || repo.common_dir.starts_with(&parent.common_dir)).then_some(repo)
+    let site = Site { tree, git, roots };
+    discover::open(site, Vec::new(), parent.user.clone()).unwrap_or(Found::Nothing)
 }
 
 /// The name that git keeps the submodule under; its path where there is none.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use ringfence_engine::git::{self, Found, UserFiles};
 
@@ -14,6 +15,88 @@ use bench::Bench;
 const SEED: &str = "git init -q victim; cd victim; echo SECRET > s; git add s; git commit -qm SECRET
     echo SECRET-pattern > .git/info/exclude; git branch SECRET-branch; git pack-refs --all; git gc -q
     cd ..; git init -q r; cd r; echo a > a; git add a; git commit -qm a; V=$PWD/../victim;";
+
+/// What a folder of this shape shows inside: nothing of git, and a note with this path.
+fn refused(make: &str, named: &str) {
+    let bench = Bench::new();
+    bench.sh(&format!("{SEED} {make}"));
+    let started = Instant::now();
+    let user = UserFiles::at(Some(bench.path("home")), None);
+    let folder = bench.path("outside/r");
+    let refusal = match git::find_for(&folder, user).unwrap() {
+        Found::Refused(refusal) => refusal.to_string(),
+        Found::Nothing => panic!("nothing found: {make}"),
+        Found::Repository(repo) => {
+            let private = git::build_private(&repo, &bench.path("mask"), "/in").unwrap();
+            assert!(!private.present, "{make}");
+            assert!(private.object_mounts.is_empty(), "{make}: {private:?}");
+            private.notes.join("\n")
+        }
+    };
+    assert!(refusal.contains(named), "{make}: {refusal}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{make}");
+    assert_eq!(bench.leaks("SECRET"), [""; 0], "{make}");
+}
+
+#[test]
+fn git_directory_elsewhere_is_refused() {
+    for (make, named) in [
+        ("rm -rf .git; echo \"gitdir: $V/.git\" > .git", ".git"),
+        ("rm -rf .git; ln -s $V/.git .git", ".git"),
+        ("rm -rf .git; ln -s ../victim/.git .git", ".git"),
+        ("rm -rf .git; ln -s $V/.git x; echo 'gitdir: x' > .git", ".git"),
+        ("rm -rf .git/objects .git/refs; echo $V/.git > .git/commondir", ".git/commondir"),
+        ("echo ../../victim/.git > .git/commondir", ".git/commondir"),
+        // A directory that points back and has its objects elsewhere is no worktree as git makes it.
+        (
+            "mkdir -p ../e/worktrees/x; mv .git/HEAD .git/index ../e/worktrees/x; rm -rf .git
+             echo \"gitdir: $PWD/../e/worktrees/x\" > .git; echo $V/.git > ../e/worktrees/x/commondir
+             echo $PWD/.git > ../e/worktrees/x/gitdir",
+            "commondir",
+        ),
+        // The entry of another work tree.
+        (
+            "git -C $V worktree add -q --detach ../w; rm -rf .git; cp ../w/.git .git",
+            ".git",
+        ),
+        // One whose settings name another work tree.
+        ("git config core.worktree $V", ".git"),
+        (
+            "cp -r $V/.git ../m; git -C ../m config core.worktree $V; rm -rf .git
+             echo 'gitdir: ../m' > .git",
+            "is the git directory of",
+        ),
+    ] {
+        refused(make, named);
+    }
+}
+
+#[test]
+fn git_directories_that_point_back_or_lie_below_are_used() {
+    for make in [
+        "mv .git .store; echo 'gitdir: .store' > .git",
+        "mv .git .store; echo 'gitdir: ./.store' > .git; git config core.worktree ..",
+        "mv .git .store; ln -s .store .git",
+        "git worktree add -q ../w; cd ..; rm -rf r; mv w r; git -C r rev-parse 2> /dev/null || true
+         mkdir x; git init -q x; cd x; cp ../victim/s .; git add s; git commit -qm a; rm -rf ../r
+         git worktree add -q ../r",
+        "cd ..; git init -q m; cd m; git submodule --quiet add ../r lib; cd ..; rm -rf r
+         mv m/lib r; echo 'gitdir: ../m/.git/modules/lib' > r/.git
+         git config -f m/.git/modules/lib/config core.worktree ../../../../r",
+        "git worktree add -q x; cp -r .git .store; rm -rf x",
+    ] {
+        let bench = Bench::new();
+        bench.sh(&format!("{SEED} {make}"));
+        let private = bench.build("r");
+        assert!(private.present, "{make}: {:?}", private.notes);
+        let said = bench.inside(
+            "r",
+            &private,
+            "git log --format=%s; git status --porcelain=v1",
+        );
+        assert!(said.starts_with("a\n"), "{make}: {said}");
+    }
+}
 
 /// As root only: directories and files of other users.
 #[test]
