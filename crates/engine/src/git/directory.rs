@@ -29,6 +29,7 @@ pub(super) struct Directory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     File,
+    Directory,
 }
 
 impl Directory {
@@ -191,6 +192,7 @@ impl Directory {
                 uid: stat.st_uid,
                 owner: self.owner,
             }),
+            (Expected::Directory, FileType::Directory) => Ok(()),
             _ => refused(Reason::Special),
         }
     }

@@ -337,7 +337,7 @@ fn vetted(site: &Site) -> Result<(Directory, Config), Refusal> {
     place::check_owner(&site.tree)?;
     place::check_owner(&site.git)?;
     let common = place::common(&site.git)?;
-    place::check_owner(&common)?;
+    place::check_layout(&site.git, &common)?;
     let unreadable = |directory: &Directory, error: GitError| {
         let path = directory.path().join("config");
         Refusal::new(path, Reason::of(&error))

@@ -21,6 +21,54 @@ use super::directory::{Directory, Expected};
 use super::discover::{LINE_BYTES, Site};
 use super::refusal::{Reason, Refusal};
 
+/// BOUND: what lies in a git directory itself; `sharedindex.*` expire.
+const ENTRIES: usize = 4096;
+
+/// What is read of a git directory.
+const GIT_FILES: [&str; 13] = [
+    "HEAD",
+    "commondir",
+    "gitdir",
+    "index",
+    "config.worktree",
+    "info/sparse-checkout",
+    "ORIG_HEAD",
+    "MERGE_HEAD",
+    "MERGE_MSG",
+    "MERGE_MODE",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "logs/HEAD",
+];
+/// What is read of the directory that worktrees have in common.
+const COMMON_FILES: [&str; 9] = [
+    "config",
+    "packed-refs",
+    "shallow",
+    "info/exclude",
+    "info/attributes",
+    "info/grafts",
+    "objects/info/alternates",
+    "objects/info/http-alternates",
+    "reftable/tables.list",
+];
+const COMMON_DIRECTORIES: [&str; 14] = [
+    "info",
+    "logs",
+    "modules",
+    "objects",
+    "objects/info",
+    "objects/pack",
+    "reftable",
+    "refs",
+    "refs/heads",
+    "refs/tags",
+    "refs/remotes",
+    "refs/notes",
+    "refs/replace",
+    "worktrees",
+];
+
 /// Who may be the owner of a folder whose git is read by a caller.
 fn may_be_owner(owner: u32, caller: u32) -> bool {
     caller == 0 || owner == caller || owner == 0
@@ -59,6 +107,37 @@ pub(super) fn common(git: &Directory) -> Result<Directory, Refusal> {
         return Ok(git.clone());
     }
     Directory::open(&real, git.owner()).map_err(|errno| refused(Reason::Unreadable(errno)))
+}
+
+/// Whether all that is read of a repository is a plain file or directory of its own.
+pub(super) fn check_layout(git: &Directory, common: &Directory) -> Result<(), Refusal> {
+    check_owner(common)?;
+    for name in GIT_FILES {
+        git.vet(Path::new(name), Expected::File)?;
+    }
+    for name in COMMON_DIRECTORIES {
+        // Where refs are in tables, `refs/heads` is a file.
+        if name != "refs/heads" || has_refs_in_files(common) {
+            common.vet(Path::new(name), Expected::Directory)?;
+        }
+    }
+    for name in COMMON_FILES {
+        common.vet(Path::new(name), Expected::File)?;
+    }
+    for directory in [git, common] {
+        let listed = directory.list(Path::new("."), ENTRIES);
+        let refused = |error| Refusal::new(directory.path().to_owned(), Reason::of(&error));
+        for (name, _) in listed.map_err(refused)? {
+            if name.as_bytes().starts_with(b"sharedindex.") {
+                directory.vet(Path::new(&name), Expected::File)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn has_refs_in_files(common: &Directory) -> bool {
+    !matches!(common.look(Path::new("reftable")), Ok(Some(_)))
 }
 
 /// Whether a git directory is where it may be: below the folder, or it points back.

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
 use ringfence_engine::git::{self, UserFiles};
@@ -135,25 +134,6 @@ fn borrowed_objects_cannot_mount_a_home() {
         ),
         "a\n"
     );
-}
-
-#[test]
-fn an_object_directory_that_is_another_folder_is_refused() {
-    let bench = Bench::new();
-    bench.sh(&format!(
-        "{SEED} mkdir -p ../other/info ../other/papers; mv .git/objects ../o"
-    ));
-    symlink(
-        bench.path("outside/other"),
-        bench.path("outside/r/.git/objects"),
-    )
-    .unwrap();
-    let private = bench.build("r");
-    assert!(
-        !private.present && private.object_mounts.is_empty(),
-        "{private:?}"
-    );
-    assert_eq!(bench.inside("r", &private, "ls -A"), "a\n");
 }
 
 #[test]

@@ -72,6 +72,69 @@ fn git_directory_elsewhere_is_refused() {
 }
 
 #[test]
+fn link_in_a_git_directory_is_refused() {
+    for name in [
+        "objects",
+        "objects/info",
+        "objects/pack",
+        "refs",
+        "refs/heads",
+        "info",
+        "info/exclude",
+        "packed-refs",
+        "HEAD",
+        "index",
+        "config",
+        "logs",
+    ] {
+        let link = format!(
+            "mkdir -p .git/info; touch $V/.git/index; rm -rf .git/{name}; ln -s $V/.git/{name} .git/{name}"
+        );
+        refused(&link, &format!(".git/{name}"));
+    }
+    for name in [
+        "info/attributes",
+        "info/sparse-checkout",
+        "info/grafts",
+        "shallow",
+        "commondir",
+    ] {
+        let link = format!("mkdir -p .git/info; ln -s /etc/passwd .git/{name}");
+        refused(&link, &format!(".git/{name}"));
+    }
+    refused(
+        "ln -s $V/.git/index .git/sharedindex.0000000000000000000000000000000000000000",
+        ".git/",
+    );
+}
+
+#[test]
+fn special_file_in_a_git_directory_is_refused_at_once() {
+    for name in [
+        "HEAD",
+        "index",
+        "config",
+        "packed-refs",
+        "shallow",
+        "info/exclude",
+        "info/attributes",
+        "objects/info/alternates",
+        "MERGE_HEAD",
+        "sharedindex.0000000000000000000000000000000000000000",
+    ] {
+        refused(
+            &format!("rm -rf .git/{name}; mkdir -p .git/info; mkfifo .git/{name}"),
+            name,
+        );
+        refused(
+            &format!("rm -rf .git/{name}; mkdir -p .git/info .git/{name}/x"),
+            name,
+        );
+    }
+    refused("rm -rf .git; mkfifo .git", ".git");
+}
+
+#[test]
 fn git_directories_that_point_back_or_lie_below_are_used() {
     for make in [
         "mv .git .store; echo 'gitdir: .store' > .git",
@@ -98,6 +161,37 @@ fn git_directories_that_point_back_or_lie_below_are_used() {
     }
 }
 
+#[test]
+fn submodule_that_leads_out_is_hidden_and_told() {
+    for make in [
+        "rm -rf lib/.git; echo \"gitdir: $V/.git\" > lib/.git",
+        "rm -rf lib/.git; ln -s $V/.git lib/.git",
+        "echo $V/.git > .git/modules/lib/commondir",
+        "rm -rf .git/modules/lib/objects; ln -s $V/.git/objects .git/modules/lib/objects",
+        "mv .git/modules/lib ../m; ln -s $PWD/../m .git/modules/lib",
+    ] {
+        let bench = Bench::new();
+        bench.sh(&format!(
+            "{SEED} cd ..; git init -q inner; echo i > inner/i; git -C inner add i
+             git -C inner commit -qm i; cd r; git submodule --quiet add ../inner lib
+             git commit -qm lib; {make}"
+        ));
+        let private = bench.build("r");
+        assert!(private.present, "{make}: {:?}", private.notes);
+        assert_eq!(private.object_mounts.len(), 1, "{make}");
+        let said = bench.inside("r", &private, "ls -A lib; git log -1 --format=%s");
+        assert_eq!(said, "i\nlib\n", "{make}");
+        let told = |word: &str| private.notes.iter().any(|note| note.contains(word));
+        assert!(told("submodule `lib`"), "{make}: {:?}", private.notes);
+        assert!(
+            make.contains("ln -s $V/.git lib") || told("victim") || told("/m`") || told("link"),
+            "{make}: {:?}",
+            private.notes
+        );
+        assert_eq!(bench.leaks("SECRET"), [""; 0], "{make}");
+    }
+}
+
 /// As root only: directories and files of other users.
 #[test]
 fn git_directory_of_another_user_is_refused() {
@@ -115,6 +209,10 @@ fn git_directory_of_another_user_is_refused() {
         (
             "chown -R 1234 .; chown 0 .git/index .git/HEAD .git/objects/*/*",
             None,
+        ),
+        (
+            "chown -R 1234 .; rm -f .git/info/exclude; mkdir -p .git/info; ln ../victim/s .git/info/exclude",
+            Some("info/exclude"),
         ),
         // The way by a worktree: what points back belongs to somebody else.
         (
