@@ -43,7 +43,9 @@ use std::io;
 use std::path::PathBuf;
 
 pub use config::Config;
-pub use discover::{Found, Repository, UserFiles, discover, discover_for, find, find_for};
+pub use discover::{
+    Found, Repository, UserFiles, discover, discover_for, find, find_bare, find_for,
+};
 pub(crate) use files::open_beneath;
 pub use ignored::IgnoreRules;
 pub use index::{Index, IndexEntry, IndexStat};

@@ -97,8 +97,7 @@ pub fn to_branch(
     let author = author(repository, branching.author.as_ref())?;
     let text = message(bundle, branching.message.as_deref(), &branching.co_authors)?;
     let scratch = Scratch::make().map_err(|source| write_error(&repository.common_dir, source))?;
-    let objects = repository.common_dir.join("objects");
-    let mut lookup = Lookup::begin(&objects, repository.hash, scratch.path())?;
+    let mut lookup = Lookup::begin(repository, scratch.path())?;
     let parent = parent(bundle, repository, branching.base.as_deref())?;
     let patch = bundle.patch()?;
     let base_tree = lookup

@@ -353,8 +353,7 @@ impl<'a> Planner<'a> {
         let repository = self.target.repository.as_ref()?;
         let begun = self.base.get_or_insert_with(|| {
             let scratch = Scratch::make().ok()?;
-            let objects = repository.common_dir.join("objects");
-            let lookup = Lookup::begin(&objects, repository.hash, scratch.path()).ok()?;
+            let lookup = Lookup::begin(repository, scratch.path()).ok()?;
             Some((lookup, scratch))
         });
         let (lookup, _) = begun.as_mut()?;

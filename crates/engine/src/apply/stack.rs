@@ -126,8 +126,7 @@ impl Stack {
         let commit = parent(first, &repository, base)?;
         let scratch = Scratch::make();
         let scratch = scratch.map_err(|source| write_error(&repository.common_dir, source))?;
-        let objects = repository.common_dir.join("objects");
-        let mut lookup = Lookup::begin(&objects, repository.hash, scratch.path())?;
+        let mut lookup = Lookup::begin(&repository, scratch.path())?;
         let tree = lookup.tree_of(&commit);
         let tree = tree.map_err(|_| ApplyError::NoSuchCommit {
             name: commit.clone(),

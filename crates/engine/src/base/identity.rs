@@ -109,9 +109,8 @@ fn look(repo: Option<Repository>, started: Started, scratch: &Path) -> Found {
     if let Some(why) = &repo.unsupported {
         return folder(why);
     }
-    let objects = repo.common_dir.join("objects");
-    let tree = Lookup::begin(&objects, repo.hash, scratch)
-        .and_then(|mut lookup| Ok((lookup.tree_of(&commit)?, lookup)));
+    let tree =
+        Lookup::begin(&repo, scratch).and_then(|mut lookup| Ok((lookup.tree_of(&commit)?, lookup)));
     let (tree, mut lookup) = match tree {
         Ok(found) => found,
         Err(error) => {

@@ -189,6 +189,30 @@ pub fn find_for(folder: &Path, user: UserFiles) -> Result<Found, GitError> {
     Ok(Found::Nothing)
 }
 
+/// A bare repository at exactly this path.
+pub fn find_bare(path: &Path) -> Result<Found, GitError> {
+    let path = files::canonical(path)?;
+    if !is_git_dir(&path) {
+        return Ok(Found::Nothing);
+    }
+    let git = open_directory(&path, owner_of(&path)?)?;
+    let site = Site {
+        tree: git.clone(),
+        git,
+        roots: vec![path],
+    };
+    match vetted(&site) {
+        Ok((common, config)) => Ok(Found::Repository(Box::new(repository(
+            site,
+            common,
+            config,
+            Vec::new(),
+            UserFiles::default(),
+        )))),
+        Err(refusal) => Ok(Found::Refused(refusal)),
+    }
+}
+
 fn open_directory(path: &Path, owner: u32) -> Result<Directory, GitError> {
     Directory::open(path, owner).map_err(|errno| GitError::Read {
         path: path.to_owned(),

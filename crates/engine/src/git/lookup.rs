@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::files::Links;
 use super::objects::ObjectMounts;
-use super::{GitError, files};
+use super::{GitError, Repository, files};
 use crate::base::object_id;
 use crate::mirror::{Git, ProcessError};
 
@@ -55,22 +55,17 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// Looks into an object directory and what it borrows from. `scratch` becomes a git directory
-    /// of our own where one is needed.
-    pub(crate) fn begin(
-        objects: &Path,
-        hash: ObjectHash,
-        scratch: &Path,
-    ) -> Result<Self, LookupError> {
+    /// Looks into the objects of a repository and what it borrows from. `scratch` becomes a git
+    /// directory of our own where one is needed.
+    pub(crate) fn begin(repo: &Repository, scratch: &Path) -> Result<Self, LookupError> {
+        let path = repo.common_dir.join("objects");
         let mut mounts = ObjectMounts::new("");
-        let places = mounts.add(objects, &mut Vec::new())?;
-        let places = places.ok_or_else(|| LookupError::Unusable {
-            path: objects.to_owned(),
-        })?;
+        let places = mounts.add(&path, &mut Vec::new())?;
+        let places = places.ok_or(LookupError::Unusable { path })?;
         Ok(Self {
             mounts,
             places,
-            hash,
+            hash: repo.hash,
             scratch: scratch.to_owned(),
             git: None,
         })

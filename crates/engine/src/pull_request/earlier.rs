@@ -58,8 +58,7 @@ pub fn earlier(store: &Store, folder: &Path, wanted: Wanted<'_>) -> Result<Optio
 fn is_wanted(repository: &Repository, commit: &str, wanted: Wanted<'_>) -> bool {
     let read = || {
         let scratch = Scratch::make().ok()?;
-        let objects = repository.common_dir.join("objects");
-        let mut lookup = Lookup::begin(&objects, repository.hash, scratch.path()).ok()?;
+        let mut lookup = Lookup::begin(repository, scratch.path()).ok()?;
         lookup.object("commit", commit).ok()
     };
     let Some(body) = read() else {

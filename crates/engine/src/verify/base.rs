@@ -11,7 +11,7 @@ use ringfence_model::bundle::{Base, Manifest, TreeIdentity};
 use rustix::fs::OFlags;
 
 use crate::base::{ChangedError, changed_tree};
-use crate::git::{self, Lookup, LookupError, Scratch};
+use crate::git::{self, Found as Repo, Lookup, LookupError, Scratch};
 use crate::patch::{Found, Patch, find, hash_of};
 
 /// What came of it.
@@ -30,33 +30,38 @@ pub(super) fn check(manifest: &Manifest, patch: &Patch<'_>, at: &Path) -> Answer
     if !at.is_dir() {
         return unknown(format!("base not here: there is no folder `{here}`"));
     }
-    let repository = match git::discover(at) {
-        Ok(repository) => repository,
+    // A repository may be bare.
+    let found = git::find(at).and_then(|found| match found {
+        Repo::Nothing => git::find_bare(at),
+        found => Ok(found),
+    });
+    let found = match found {
+        Ok(found) => found,
         Err(error) => return unknown(format!("base not readable: {error}")),
     };
     let Base::Commit { commit, tree, .. } = &manifest.base else {
-        let top = repository.map_or_else(|| at.to_owned(), |repository| repository.top);
-        return in_folder(patch, &top);
+        let top = found.usable().map(|repository| repository.top);
+        return in_folder(patch, &top.unwrap_or_else(|| at.to_owned()));
     };
     let TreeIdentity::GitTree { id } = &manifest.tree else {
         return Answer::Fails("a commit with changes is a tree, and none is named".to_owned());
     };
-    let git_dir = match repository {
-        Some(repository) if repository.unsupported.is_some() => {
-            let why = repository.unsupported.unwrap_or_default();
-            return unknown(format!("base not readable: {why}"));
-        }
-        Some(repository) => repository.common_dir,
-        // It may be bare.
-        None => at.to_owned(),
+    let repository = match found {
+        Repo::Repository(repository) => repository,
+        Repo::Refused(refusal) => return unknown(format!("base not readable: {refusal}")),
+        Repo::Nothing => return unknown(format!("base not here: `{here}` is no repository")),
     };
-    let hash = hash_of(commit);
+    if let Some(why) = &repository.unsupported {
+        return unknown(format!("base not readable: {why}"));
+    }
+    if repository.hash != hash_of(commit) {
+        return unknown(format!("base not here: `{here}` has no commit {commit}"));
+    }
     let scratch = match Scratch::make() {
         Ok(scratch) => scratch,
         Err(error) => return unknown(format!("no room to look at the base: {error}")),
     };
-    let objects = git_dir.join("objects");
-    let mut lookup = match Lookup::begin(&objects, hash, scratch.path()) {
+    let mut lookup = match Lookup::begin(&repository, scratch.path()) {
         Ok(lookup) => lookup,
         Err(error) => return unknown(format!("base not here: {error}")),
     };
