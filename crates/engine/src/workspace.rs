@@ -153,8 +153,11 @@ impl Workspace {
             (Some(repository), None) => {
                 let private = git::build_private(repository, &mask, &format!("/{OWN}/objects"))?;
                 notes.extend(private.notes);
-                let mounts = private.object_mounts.into_iter();
-                known(&mounts.map(|mount| mount.host).collect::<Vec<_>>())?
+                private
+                    .object_mounts
+                    .into_iter()
+                    .map(|mount| mount.directory)
+                    .collect()
             }
             (None, _) => {
                 notes.extend(git::hide_git(&folder.path, &mask)?);
@@ -443,7 +446,7 @@ pub fn open_folder(home: &Home, path: &Path) -> Result<Folder, Error> {
     })
 }
 
-/// Object directories as they are now.
+/// Object directories of mirrors, which are ours.
 pub(crate) fn known(objects: &[PathBuf]) -> Result<Vec<KnownDirectory>, Error> {
     let known = objects.iter().map(|path| {
         let host = make("find", path, fs::canonicalize(path))?;

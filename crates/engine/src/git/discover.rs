@@ -45,6 +45,8 @@ pub struct Repository {
     pub(super) tree: Directory,
     pub(super) git: Directory,
     pub(super) common: Directory,
+    /// Where objects may be borrowed from.
+    pub(super) roots: Vec<PathBuf>,
 }
 
 impl Repository {
@@ -323,11 +325,6 @@ fn common_path(git_dir: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Who owns a path.
-pub(super) fn owner(path: &Path) -> Option<u32> {
-    std::fs::metadata(path).ok().map(|metadata| metadata.uid())
-}
-
 /// Where a repository was found, before anything of it is believed.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -407,6 +404,8 @@ fn repository(
     ) {
         unsupported = Some("its format version is not known".to_owned());
     }
+    let mut roots = site.roots;
+    roots.push(common.path().to_owned());
     Repository {
         top: site.tree.path().to_owned(),
         git_dir: site.git.path().to_owned(),
@@ -420,6 +419,7 @@ fn repository(
         tree: site.tree,
         git: site.git,
         common,
+        roots,
     }
 }
 

@@ -16,9 +16,9 @@ use ringfence_model::changes::ObjectHash;
 use ringfence_model::hex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::files::Links;
+use super::directory::Directory;
 use super::objects::ObjectMounts;
-use super::{GitError, Repository, files};
+use super::{GitError, Refusal, Repository, files};
 use crate::base::object_id;
 use crate::mirror::{Git, ProcessError};
 
@@ -32,8 +32,8 @@ const HEADER_BYTES: u64 = 256;
 /// Why an object could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    #[error("the objects of `{}` cannot be used", path.display())]
-    Unusable { path: PathBuf },
+    #[error("the repository's objects are not read: {refusal}")]
+    Unusable { refusal: Refusal },
     #[error(transparent)]
     Prepare(#[from] GitError),
     #[error(transparent)]
@@ -58,10 +58,9 @@ impl Lookup {
     /// Looks into the objects of a repository and what it borrows from. `scratch` becomes a git
     /// directory of our own where one is needed.
     pub(crate) fn begin(repo: &Repository, scratch: &Path) -> Result<Self, LookupError> {
-        let path = repo.common_dir.join("objects");
         let mut mounts = ObjectMounts::new("");
-        let places = mounts.add(&path, &mut Vec::new())?;
-        let places = places.ok_or(LookupError::Unusable { path })?;
+        let places = mounts.add(repo, &mut Vec::new());
+        let places = places.map_err(|refusal| LookupError::Unusable { refusal })?;
         Ok(Self {
             mounts,
             places,
@@ -91,7 +90,7 @@ impl Lookup {
         if !self.hash.is_oid(oid.as_bytes()) {
             return Err(missing(oid));
         }
-        let mut directories = self.places.iter().map(|&at| &self.mounts.mounts[at].host);
+        let mut directories = self.places.iter().map(|&at| &self.mounts.directories[at]);
         let (found, bytes) = match directories.find_map(|host| loose(host, oid)) {
             Some(found) => found,
             None => self.git()?.object(oid)?,
@@ -139,9 +138,9 @@ impl Lookup {
 }
 
 /// An object in a file of its own: its kind and what it holds.
-fn loose(objects: &Path, oid: &str) -> Option<(String, Vec<u8>)> {
-    let path = objects.join(&oid[..2]).join(&oid[2..]);
-    let deflated = files::read_if_usable(&path, OBJECT_BYTES, Links::Refuse)?;
+fn loose(objects: &Directory, oid: &str) -> Option<(String, Vec<u8>)> {
+    let path = Path::new(&oid[..2]).join(&oid[2..]);
+    let deflated = objects.read_if_usable(&path, OBJECT_BYTES)?;
     let mut whole = Vec::new();
     let inflater = ZlibDecoder::new(&deflated[..]);
     let read = inflater.take(OBJECT_BYTES).read_to_end(&mut whole);

@@ -54,6 +54,8 @@ pub fn build_private(
     let present = match built {
         Built::Yes => true,
         Built::No(reason) => {
+            // Nobody borrows from them.
+            builder.objects.truncate(0);
             builder
                 .notes
                 .push(format!("git does not work inside: {reason}"));
@@ -111,11 +113,9 @@ impl Builder {
                 "it is a linked worktree of reftable format".to_owned(),
             ));
         }
-        let objects = repo.common_dir.join("objects");
-        let Some(places) = self.objects.add(&objects, &mut self.notes)? else {
-            return Ok(Built::No(
-                "its object directory holds foreign files".to_owned(),
-            ));
+        let places = match self.objects.add(repo, &mut self.notes) {
+            Ok(places) => places,
+            Err(refusal) => return Ok(Built::No(refusal.to_string())),
         };
         let private = self.start(at)?;
         if repo.reftable {

@@ -29,6 +29,8 @@ pub(super) enum Reason {
     Unreadable(Errno),
     /// It names a path that is neither below the folder nor points back to it.
     LeadsOut(PathBuf),
+    /// It lends objects from there.
+    Borrows(PathBuf),
     Foreign {
         uid: u32,
         owner: u32,
@@ -82,6 +84,12 @@ impl fmt::Display for Refusal {
                 "`{path}` leads to `{}`, which is outside of the folder and does not point back to \
                  it; run on a fresh clone",
                 name(to)
+            ),
+            Reason::Borrows(from) => write!(
+                f,
+                "`{path}` borrows objects from `{}`, which is outside of the folder; make the \
+                 repository whole with `git repack -a -d` and remove that file",
+                name(from)
             ),
             Reason::Foreign { uid, owner } => write!(
                 f,

@@ -42,12 +42,10 @@ pub(super) fn build(
             "it is a sub-folder of a repository of reftable format".to_owned(),
         ));
     }
-    let objects = repo.common_dir.join("objects");
     let mounted = builder.objects.mounts.len();
-    let Some(places) = builder.objects.add(&objects, &mut builder.notes)? else {
-        return Ok(Built::No(
-            "its object directory holds foreign files".to_owned(),
-        ));
+    let places = match builder.objects.add(repo, &mut builder.notes) {
+        Ok(places) => places,
+        Err(refusal) => return Ok(Built::No(refusal.to_string())),
     };
     let Some(refs) = Refs::read(repo)? else {
         return Ok(Built::No("its `HEAD` could not be read".to_owned()));
@@ -88,7 +86,7 @@ pub(super) fn build(
         ));
     }
     files::remove_file(&alternates)?;
-    builder.objects.mounts.truncate(mounted);
+    builder.objects.truncate(mounted);
     files::write(
         &private.join("info/exclude"),
         &rules_above(

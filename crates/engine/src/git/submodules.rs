@@ -113,10 +113,12 @@ fn build_one(
         return Ok(false);
     };
     let worktree = [&up(&private)[..], at].concat();
+    let mounted = builder.objects.mounts.len();
     match builder.repository(&repo, &private, Some(&worktree), index.as_ref())? {
         Built::Yes => {}
         Built::No(reason) => {
             builder.notes.push(reason);
+            builder.objects.truncate(mounted);
             builder.remove(&private)?;
             return Ok(false);
         }

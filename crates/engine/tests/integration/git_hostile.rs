@@ -109,34 +109,6 @@ END",
 }
 
 #[test]
-fn borrowed_objects_cannot_mount_a_home() {
-    let bench = Bench::new();
-    fs::create_dir_all(bench.path("home/.ssh")).unwrap();
-    fs::create_dir_all(bench.path("home/info")).unwrap();
-    bench.sh(&format!(
-        "{SEED} printf '%s\\n/\\n/nowhere\\n' '{}' > .git/objects/info/alternates",
-        bench.path("home").display()
-    ));
-    let private = bench.build("r");
-    assert!(private.present);
-    let hosts: Vec<_> = private
-        .object_mounts
-        .iter()
-        .map(|mount| &mount.host)
-        .collect();
-    assert_eq!(hosts, [&bench.path("outside/r/.git/objects")]);
-    assert_eq!(private.notes.len(), 3, "{:?}", private.notes);
-    assert_eq!(
-        bench.inside(
-            "r",
-            &private,
-            "git status --porcelain=v1; git log --format=%s"
-        ),
-        "a\n"
-    );
-}
-
-#[test]
 fn fifos_and_links_in_place_of_files_are_refused_at_once() {
     for name in [
         "HEAD",

@@ -102,10 +102,15 @@ fn link_in_a_git_directory_is_refused() {
         let link = format!("mkdir -p .git/info; ln -s /etc/passwd .git/{name}");
         refused(&link, &format!(".git/{name}"));
     }
-    refused(
+    // Deeper, where the host's own git would follow it.
+    for make in [
+        "for p in $V/.git/objects/pack/*; do ln -s $p .git/objects/pack/; done",
+        "rm -rf .git/objects/0a; ln -s $V/.git/objects/pack .git/objects/0a",
         "ln -s $V/.git/index .git/sharedindex.0000000000000000000000000000000000000000",
-        ".git/",
-    );
+        "mkdir -p .git/objects/0a; ln -s $V/s .git/objects/0a/00",
+    ] {
+        refused(make, ".git/");
+    }
 }
 
 #[test]
@@ -132,6 +137,48 @@ fn special_file_in_a_git_directory_is_refused_at_once() {
         );
     }
     refused("rm -rf .git; mkfifo .git", ".git");
+    refused("mkfifo .git/objects/pack/x.pack", "x.pack");
+}
+
+#[test]
+fn objects_borrowed_from_elsewhere_are_refused() {
+    for make in [
+        "echo $V/.git/objects > .git/objects/info/alternates",
+        "echo ../../../victim/.git/objects > .git/objects/info/alternates",
+        "echo \"\\\"$V/.git/objects\\\"\" > .git/objects/info/alternates",
+        "ln -s $V/.git v; echo ../../v/objects > .git/objects/info/alternates",
+        "cp -r .git/objects o; echo ../../o > .git/objects/info/alternates; echo $V/.git/objects > o/info/alternates",
+        "echo /nowhere > .git/objects/info/alternates",
+        "cd ..; rm -rf r; git clone -q --shared victim r",
+        "cd ..; rm -rf r; git clone -q --reference victim file://$PWD/victim r",
+    ] {
+        refused(make, "alternates");
+    }
+}
+
+#[test]
+fn sub_folder_of_a_repository_that_leads_out_has_no_git() {
+    for make in [
+        "echo $V/.git > .git/commondir",
+        "echo $V/.git/objects > .git/objects/info/alternates",
+        "for p in $V/.git/objects/pack/*; do ln -s $p .git/objects/pack/; done",
+    ] {
+        let bench = Bench::new();
+        // The victim has the same sub-folder, and the folder's `HEAD` names its commit.
+        bench.sh(&format!(
+            "{SEED} mkdir $V/d; echo SECRET > $V/d/s; git -C $V add d; git -C $V commit -qm SECRET
+             git -C $V gc -q; mkdir d; git -C $V rev-parse HEAD > .git/HEAD; {make}"
+        ));
+        let user = UserFiles::at(Some(bench.path("home")), None);
+        let found = git::find_for(&bench.path("outside/r/d"), user).unwrap();
+        if let Found::Repository(repo) = found {
+            let private = git::build_private(&repo, &bench.path("mask"), "/in").unwrap();
+            assert!(!private.present, "{make}");
+            assert!(!private.notes.is_empty(), "{make}");
+        }
+        assert_eq!(bench.leaks("SECRET"), [""; 0], "{make}");
+        assert!(!bench.path("mask/.git/objects/pack").exists(), "{make}");
+    }
 }
 
 #[test]
@@ -167,6 +214,7 @@ fn submodule_that_leads_out_is_hidden_and_told() {
         "rm -rf lib/.git; echo \"gitdir: $V/.git\" > lib/.git",
         "rm -rf lib/.git; ln -s $V/.git lib/.git",
         "echo $V/.git > .git/modules/lib/commondir",
+        "echo $V/.git/objects > .git/modules/lib/objects/info/alternates",
         "rm -rf .git/modules/lib/objects; ln -s $V/.git/objects .git/modules/lib/objects",
         "mv .git/modules/lib ../m; ln -s $PWD/../m .git/modules/lib",
     ] {
@@ -203,6 +251,7 @@ fn git_directory_of_another_user_is_refused() {
         ("chown -R 1234 .git", Some("uid 1234")),
         ("chown -R 1234 . ; chown -R 0 .git", Some("uid 0")),
         ("chown 1234 .", Some("uid 0")),
+        ("chown -R 1234 .git/objects", Some(".git/objects")),
         // Everything is the owner's, and root may look.
         ("chown -R 1234 .", None),
         // A file with one name was put there by who may write there.
@@ -213,6 +262,10 @@ fn git_directory_of_another_user_is_refused() {
         (
             "chown -R 1234 .; rm -f .git/info/exclude; mkdir -p .git/info; ln ../victim/s .git/info/exclude",
             Some("info/exclude"),
+        ),
+        (
+            "chown -R 1234 .; ln ../victim/s .git/objects/pack/x.pack",
+            Some("pack/x.pack"),
         ),
         // The way by a worktree: what points back belongs to somebody else.
         (

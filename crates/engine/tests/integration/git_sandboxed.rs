@@ -257,10 +257,14 @@ fn a_shallow_clone() {
 fn borrowed_objects() {
     let (_, private) = check(
         &seeded(
-            "cd ..; git clone -q --shared r s; cd s; echo 2 >> a; git commit -qam 2; cd ..;
-             git clone -q --shared s t; cd t; echo 3 >> a; git commit -qam 3; echo d > d",
+            "mkdir t; git clone -q --bare . t/.s; git clone -q --bare --shared t/.s t/.u
+             git clone -q --shared t/.u x; mv x/* x/.git t; rm -r x; cd t
+             printf '../../.u/objects\n' > .git/objects/info/alternates
+             printf '../../.s/objects\n' > .u/objects/info/alternates
+             echo '/.[su]/' > .git/info/exclude; git checkout -q -f; rm .[su]/HEAD
+             echo 3 >> a; git commit -qam 3; echo d > d",
         ),
-        "t",
+        "r/t",
     );
     let masked: Vec<bool> = private
         .object_mounts

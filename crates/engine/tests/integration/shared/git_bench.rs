@@ -83,7 +83,7 @@ impl Bench {
         let root = self.dir.path().canonicalize().unwrap();
         let mut setup = String::from("set -eu\ncd \"$ROOT\"\nmount --make-rprivate /\n");
         for mount in &private.object_mounts {
-            let (host, inside) = (mount.host.display(), &mount.inside);
+            let (host, inside) = (mount.directory.host.display(), &mount.inside);
             setup += &format!("mkdir -p '{inside}'\nmount --bind '{host}' '{inside}'\n");
             if mount.has_alternates {
                 setup += &format!("mount --bind /dev/null '{inside}/info/alternates'\n");
