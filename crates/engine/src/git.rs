@@ -54,6 +54,7 @@ pub(crate) use lookup::Lookup;
 pub use lookup::LookupError;
 pub use nested::hide_git;
 pub use objects::ObjectMount;
+pub(crate) use objects::check_objects;
 pub use private::{PrivateGit, build_private};
 pub(crate) use refs::{NewBranch, RefTarget, branch_commit, head_commit, new_branch, parse_ref};
 pub use refusal::Refusal;

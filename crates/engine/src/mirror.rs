@@ -28,7 +28,7 @@ use sha2::{Digest, Sha256};
 
 use crate::clock::{ms_since, now_us};
 use crate::fail;
-use crate::git;
+use crate::git::{self, Found};
 use crate::home::Home;
 use crate::ids::MirrorId;
 use crate::lock::FileLock;
@@ -340,19 +340,27 @@ fn locate(typed: &Typed) -> Result<Typed, MirrorError> {
     if !path.exists() {
         return Ok(found(path.clone()));
     }
-    if let Some(repo) = git::discover(path)? {
-        return match repo.unsupported {
-            Some(reason) => Err(MirrorError::Unsupported {
-                path: repo.top,
-                reason,
-            }),
-            None => Ok(found(repo.top)),
-        };
+    let (repo, place) = match git::find(path)? {
+        Found::Nothing => (git::find_bare(path)?, Some(path.clone())),
+        repo => (repo, None),
+    };
+    let unsupported = |path: &Path, reason| MirrorError::Unsupported {
+        path: path.to_owned(),
+        reason,
+    };
+    let repo = match repo {
+        Found::Nothing => return Err(no_repository()),
+        Found::Refused(refusal) => return Err(unsupported(path, refusal.to_string())),
+        Found::Repository(repo) => repo,
+    };
+    if let Some(reason) = &repo.unsupported {
+        return Err(unsupported(&repo.top, reason.clone()));
     }
-    let bare = ["HEAD", "objects", "refs"]
-        .iter()
-        .all(|name| path.join(name).exists());
-    bare.then(|| found(path.clone())).ok_or_else(no_repository)
+    // Git follows links and lists of borrowed objects wherever they lead.
+    if let Err(refusal) = git::check_objects(&repo) {
+        return Err(unsupported(&repo.top, refusal.to_string()));
+    }
+    Ok(found(place.unwrap_or(repo.top)))
 }
 
 /// HOSTILE: a revision goes to git as an argument, and a submodule's comes from a repository.

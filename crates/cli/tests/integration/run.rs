@@ -20,6 +20,7 @@ mod patches;
 mod published;
 mod rechecked;
 mod registries;
+mod repositories;
 mod rounds;
 mod standing;
 mod traced;

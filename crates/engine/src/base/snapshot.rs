@@ -113,6 +113,10 @@ fn head(
     };
     let resolved = match mirror::ensure(home, store, &typed, None, progress) {
         Ok(resolved) => resolved,
+        Err(MirrorError::Unsupported { reason, .. }) => {
+            notes.push(format!("git does not work inside: {reason}"));
+            return Ok(None);
+        }
         Err(MirrorError::Empty { .. } | MirrorError::NoRevision { .. }) => {
             notes.push("there is no commit yet; there is no history inside".into());
             return Ok(None);

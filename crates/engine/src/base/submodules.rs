@@ -375,11 +375,11 @@ fn address(parent: &Resolved, name: &[u8], url: &[u8]) -> Result<Typed, Why> {
 
 /// Where the git of a repository on this machine keeps a submodule.
 fn kept_module(folder: &Path, name: &[u8]) -> Option<PathBuf> {
-    let git_dir = if folder.join("HEAD").is_file() && folder.join("objects").is_dir() {
-        folder.to_owned()
-    } else {
-        crate::git::discover(folder).ok().flatten()?.common_dir
+    let found = match crate::git::find_bare(folder).ok()? {
+        crate::git::Found::Nothing => crate::git::discover(folder).ok()?,
+        found => found.usable(),
     };
+    let git_dir = found?.common_dir;
     let path = git_dir.join("modules").join(OsStr::from_bytes(name));
     let path = path.canonicalize().ok()?;
     // A link in there may lead anywhere, and so may what it borrows.

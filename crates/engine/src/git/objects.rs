@@ -159,6 +159,11 @@ impl ObjectMounts {
     }
 }
 
+/// Whether git may be let loose on the objects of a repository: nothing in them leads out of it.
+pub(crate) fn check_objects(repo: &Repository) -> Result<(), Refusal> {
+    ObjectMounts::new("").add(repo, &mut Vec::new()).map(drop)
+}
+
 /// Opens a directory that objects are borrowed from, if that is one of the repository's own.
 fn borrowed(repo: &Repository, by: &Directory, path: &Path) -> Result<Directory, Refusal> {
     let list = by.path().join("info/alternates");
