@@ -33,6 +33,7 @@ mod place;
 mod private;
 mod refs;
 mod refusal;
+mod repositories;
 mod sanitise;
 mod scratch;
 mod split;

@@ -12,6 +12,7 @@ mod changes_rules;
 mod files;
 mod git_hostile;
 mod git_ignoring;
+mod git_nested;
 mod git_origin;
 mod git_sandboxed;
 mod git_speed;

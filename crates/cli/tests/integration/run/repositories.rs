@@ -248,3 +248,45 @@ fn root_sees_only_git_directories_of_the_folders_owner() -> Result<()> {
         Ok(())
     })
 }
+
+/// Repositories deep in the folder, with credentials in their settings, and an object of what is hidden.
+const NESTED: &str = "
+    for at in deep src/a/b/c src/a/vendored/lib; do
+        git init -q -b main $at && git -C $at config http.extraHeader canary-of-another-repository
+        echo canary-of-another-repository > $at/key.pem && git -C $at add -f key.pem
+        git -C $at -c user.name=a -c user.email=a@b commit -qm x && rm $at/key.pem
+    done
+    git init -q --bare src/a/kept && git -C src/a/kept config http.extraHeader canary-of-another-repository
+    mkdir -p src/a/sub && echo 'gitdir: ../kept' > src/a/sub/.git && mkdir -p shut/x/.git
+    echo canary-of-another-repository > shut/x/.git/config && chmod 000 shut";
+
+#[test]
+fn nested_repositories_are_hidden_at_any_depth() -> Result<()> {
+    in_each_mode("nested", |env, fixture| {
+        env.as_owner(fixture, &fixture.folder, &["sh", "-euc", NESTED])?;
+        let before = fingerprint(&fixture.folder)?;
+        let shell = format!(
+            "chmod -R u+rwX . 2>/dev/null; find . -mindepth 2 -name .git; ls src/a; {SEARCH}; \
+             git init -q src/a/b/c && echo x > src/a/b/c/x && git -C src/a/b/c add -f x"
+        );
+        let result = env.run_with(fixture, &["--hide", "*.pem"], &shell)?;
+        expect(&result, "exit_code", 0)?;
+        ensure!(said(&result) == "b\nsub\nvendored\n", "{}", said(&result));
+        for name in ["`src/a/b/c`", "`src/a/vendored/lib`", "`src/a/kept`"] {
+            ensure!(
+                has_note(&result, &[name, "hidden"]),
+                "{name}: {}",
+                result["notes"]
+            );
+        }
+        // What the agent made there is not hidden from it, and its `.git` crosses as little as any.
+        let files = result["changed_files"].to_string();
+        ensure!(!files.contains(".git/"), "{files}");
+        ensure!(
+            fingerprint(&fixture.folder)? == before,
+            "the folder changed"
+        );
+        env.as_owner(fixture, &fixture.folder, &["chmod", "755", "shut"])?;
+        Ok(())
+    })
+}
