@@ -26,6 +26,9 @@ pub(super) trait Sharing {
 
     /// The file was copied.
     fn copied(&mut self, path: &[u8], stat: &Stat);
+
+    /// Whether anything below a directory is committed.
+    fn has_tracked_below(&self, directory: &[u8]) -> bool;
 }
 
 /// Every file is copied.
@@ -38,6 +41,17 @@ impl Sharing for CopyAll {
     }
 
     fn copied(&mut self, _: &[u8], _: &Stat) {}
+
+    fn has_tracked_below(&self, _: &[u8]) -> bool {
+        false
+    }
+}
+
+/// Whether these are the names in a git directory, whatever that is called.
+fn are_of_git(names: &[Vec<u8>]) -> bool {
+    ["HEAD", "objects", "refs"]
+        .iter()
+        .all(|part| names.iter().any(|name| name == part.as_bytes()))
 }
 
 /// Copies all of `source` into the empty directory `target`; gives notes.
@@ -62,6 +76,11 @@ pub(super) fn copy_tree(
                 continue;
             }
         };
+        let is_top = directory.is_empty();
+        if !is_top && are_of_git(&names) && !sharing.has_tracked_below(&directory) {
+            notes.push(skipped(&directory, &"it is a git directory"));
+            continue;
+        }
         let place = open_beneath(
             &to,
             relative(&directory),

@@ -306,6 +306,10 @@ impl Sharing for Linker<'_> {
         Ok(linked.is_ok())
     }
 
+    fn has_tracked_below(&self, directory: &[u8]) -> bool {
+        self.index.has_tracked_below(directory)
+    }
+
     fn copied(&mut self, path: &[u8], stat: &Stat) {
         if self.index.get(path).is_none() {
             return;

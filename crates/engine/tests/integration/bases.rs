@@ -193,7 +193,7 @@ fn a_snapshot_is_the_folder_as_it_is() {
          sleep 1.1; git update-index --refresh; touch -d '1 hour ago' clean; git update-index --refresh
          echo DIRTY > dirty; rm gone; touch touched; chmod +x run
          echo new > new; echo ign > ign; mkdir nested; git init -q nested; echo n > nested/n
-         mkfifo pipe; echo staged > staged; git add staged; chmod 600 new"
+         git init -q --bare kept; mkfifo pipe; echo staged > staged; git add staged; chmod 600 new"
     ));
     let index = std::fs::read(bench.path("app/.git/index")).unwrap();
     let base = bench.snapshot("app");
@@ -209,6 +209,7 @@ fn a_snapshot_is_the_folder_as_it_is() {
     );
     assert_eq!(mode(&workspace.join("new")), 0o600);
     assert!(!workspace.join("nested/.git").exists());
+    assert!(!workspace.join("kept/config").exists());
     assert!(
         base.notes
             .iter()
