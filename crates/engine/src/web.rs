@@ -13,19 +13,25 @@
 //! HOSTILE: a server chooses each status, header and body.
 
 mod address;
+pub(crate) mod reach;
 #[cfg(test)]
 mod tests;
 
 use std::error::Error as _;
 use std::fmt;
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, Timeout};
+
+use reach::{CheckedResolver, NotPublic};
 
 pub use address::{Address, AddressError, PlainHttp};
 
@@ -42,16 +48,19 @@ const RETRY_AFTER_MOST: Duration = Duration::from_secs(3600);
 
 /// How to ask.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct Settings<'a> {
     pub plain: PlainHttp,
+    /// The host that the user named, as it is in a URL: it may be anywhere.
+    pub named: Option<&'a str>,
     /// How long a server may be silent, at each step and within a body.
     pub silence: Duration,
 }
 
-impl Default for Settings {
+impl Default for Settings<'_> {
     fn default() -> Self {
         Self {
             plain: PlainHttp::LoopbackOnly,
+            named: None,
             silence: SILENCE,
         }
     }
@@ -84,6 +93,8 @@ pub enum WebError {
     NoCertificates(#[source] io::Error),
     #[error("`{name}` cannot be a header of a request")]
     BadHeader { name: String },
+    #[error("`{from}` has the address {address}, which is not on the open network")]
+    NotPublic { from: String, address: IpAddr },
     #[error("cannot reach `{from}`")]
     Reach {
         from: String,
@@ -205,10 +216,11 @@ fn field(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), WebError>
 pub struct Client {
     agent: Agent,
     plain: PlainHttp,
+    named: Option<String>,
 }
 
 impl Client {
-    pub fn open(settings: Settings) -> Result<Self, WebError> {
+    pub fn open(settings: Settings<'_>) -> Result<Self, WebError> {
         let native = rustls_native_certs::load_native_certs();
         let certificates: Vec<Certificate<'static>> = native
             .certs
@@ -227,7 +239,7 @@ impl Client {
             .root_certs(RootCerts::new_with_certs(&certificates))
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .build();
-        let agent = Agent::config_builder()
+        let config = Agent::config_builder()
             .tls_config(tls)
             .http_status_as_error(false)
             .max_redirects(0)
@@ -239,11 +251,12 @@ impl Client {
             .timeout_recv_response(Some(settings.silence))
             .timeout_per_read(Some(settings.silence))
             .timeout_per_write(Some(settings.silence))
-            .build()
-            .new_agent();
+            .build();
+        let resolver = CheckedResolver::new(settings.named, DefaultResolver::default());
         Ok(Self {
-            agent,
+            agent: Agent::with_parts(config, DefaultConnector::default(), resolver),
             plain: settings.plain,
+            named: settings.named.map(str::to_owned),
         })
     }
 
@@ -328,6 +341,11 @@ impl Client {
             let request = self.agent.configure_request(request).proxy(None).build();
             return self.agent.run(request);
         }
+        let proxy = self.agent.config().proxy();
+        if proxy.is_some_and(|proxy| !proxy.is_no_proxy(at.uri())) {
+            reach::check_proxied(self.named.as_deref(), at.uri())
+                .map_err(|refused| ureq::Error::Other(Box::new(refused)))?;
+        }
         self.agent.run(request)
     }
 }
@@ -357,6 +375,18 @@ fn explain(at: &Address, error: ureq::Error) -> WebError {
             WebError::Distrusted { from, source }
         }
         ureq::Error::Io(source) => WebError::Reach { from, source },
+        ureq::Error::Other(refused) if refused.is::<NotPublic>() => {
+            match refused.downcast::<NotPublic>() {
+                Ok(refused) => WebError::NotPublic {
+                    from,
+                    address: refused.address,
+                },
+                Err(error) => WebError::Reach {
+                    from,
+                    source: io::Error::other(error),
+                },
+            }
+        }
         error => WebError::Reach {
             from,
             source: io::Error::other(error),

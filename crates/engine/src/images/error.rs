@@ -133,7 +133,9 @@ impl ImageError {
             | Self::ParseCredentials { .. } => ErrorKind::Invalid,
             Self::NotHere { .. } | Self::NotThere { .. } => ErrorKind::NotFound,
             Self::InUse { .. } | Self::Store(StoreError::SourceInUse { .. }) => ErrorKind::Conflict,
-            Self::WhoAsks { .. } | Self::NotAllowed { .. } => ErrorKind::Denied,
+            Self::WhoAsks { .. }
+            | Self::NotAllowed { .. }
+            | Self::Web(WebError::NotPublic { .. }) => ErrorKind::Denied,
             Self::WrongDigest { .. }
             | Self::WrongSize { .. }
             | Self::WrongDiff { .. }
@@ -180,6 +182,9 @@ impl ImageError {
             }
             Self::Web(WebError::Address(_)) => {
                 "`--plain-http` allows it where the network is trusted"
+            }
+            Self::Web(WebError::NotPublic { .. }) => {
+                "only the registry that you name may be on this machine or on a private network"
             }
             Self::Web(WebError::Distrusted { .. }) => {
                 "`SSL_CERT_FILE` names a file with the certificates to believe"

@@ -59,11 +59,13 @@ struct Token {
 impl Registry {
     pub fn open(reference: &Reference, options: PullOptions) -> Result<Self, ImageError> {
         let plain = options.plain_http;
+        let endpoint = reference.endpoint();
         let client = Client::open(Settings {
             plain,
+            named: Some(without_port(&endpoint)),
             ..Settings::default()
         })?;
-        let base = base(&client, &reference.endpoint(), plain)?;
+        let base = base(&client, &endpoint, plain)?;
         Ok(Self {
             credentials: if options.anonymous {
                 None
@@ -274,6 +276,14 @@ fn base(client: &Client, endpoint: &str, plain: PlainHttp) -> Result<String, Ima
             Err(WebError::Distrusted { from, source }.into())
         }
         Err(_) => Ok(open),
+    }
+}
+
+/// The host of `host`, `host:port` and `[address]:port`.
+fn without_port(endpoint: &str) -> &str {
+    match endpoint.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => endpoint,
     }
 }
 

@@ -26,7 +26,7 @@ use crate::config;
 use crate::home::Home;
 use crate::secrets;
 use crate::source::Source;
-use crate::web::{Client, Request, Settings};
+use crate::web::{Address, Client, PlainHttp, Request, Settings, WebError};
 
 /// BOUND: a page of 100 requests, each with a long text.
 const ANSWER_BYTES: usize = 16 << 20;
@@ -124,10 +124,13 @@ impl Forge {
         publishing: &Publishing<'_>,
         base: &str,
     ) -> Result<Opened, ForgeError> {
+        let api = Address::parse(&self.api, PlainHttp::LoopbackOnly).map_err(WebError::from)?;
         let line = Line {
             forge: self,
             client: Client::open(Settings {
                 silence: self.silence,
+                // The user's own remote or settings name it.
+                named: Some(api.host()),
                 ..Settings::default()
             })?,
             token: String::from_utf8_lossy(token.expose()).into_owned().into(),

@@ -80,6 +80,11 @@ impl Address {
         &self.uri
     }
 
+    /// In lower case, without the port.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     pub fn is_secure(&self) -> bool {
         self.uri.scheme() == Some(&Scheme::HTTPS)
     }

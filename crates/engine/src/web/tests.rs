@@ -58,8 +58,15 @@ fn answer(head: &str, body: &str) -> String {
 }
 
 fn client() -> Client {
-    Client::open(Settings::default()).unwrap()
+    Client::open(LOCAL).unwrap()
 }
+
+/// The user named a server on this machine.
+const LOCAL: Settings<'static> = Settings {
+    plain: PlainHttp::LoopbackOnly,
+    named: Some("127.0.0.1"),
+    silence: SILENCE,
+};
 
 fn asking(url: String) -> Request {
     Request::get(url)
@@ -120,6 +127,43 @@ fn secrets_stay_with_the_origin_that_was_asked() {
     let asked = server.asked();
     assert!(asked[1].starts_with("get /there "), "{asked:?}");
     assert!(asked[1].contains("authorization: basic"), "{asked:?}");
+}
+
+/// A listener that nobody may connect to.
+fn untouched(listener: &TcpListener) -> bool {
+    listener.set_nonblocking(true).unwrap();
+    let accepted = listener.accept();
+    accepted.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn a_private_server_that_nobody_named_is_not_connected_to() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    for named in [None, Some("registry.example")] {
+        let client = Client::open(Settings { named, ..LOCAL }).unwrap();
+        let error = client.send(&asking(url.clone())).unwrap_err();
+        assert!(matches!(error, WebError::NotPublic { .. }), "{error:?}");
+        assert!(!error.is_passing());
+    }
+    assert!(untouched(&listener));
+}
+
+#[test]
+fn a_redirect_to_another_loopback_address_is_not_followed() {
+    let inner = TcpListener::bind("127.0.0.2:0").unwrap();
+    let to = inner.local_addr().unwrap();
+    for location in [
+        format!("http://{to}/x"),
+        format!("http://127.0.0.2:{}/x", to.port()),
+    ] {
+        let head = format!("307 Moved\r\nLocation: {location}");
+        let server = Server::start(vec![answer(&head, "")]);
+        let error = client().send(&asking(server.url("/"))).unwrap_err();
+        assert!(matches!(error, WebError::NotPublic { .. }), "{error:?}");
+        server.asked();
+    }
+    assert!(untouched(&inner));
 }
 
 #[test]
@@ -244,7 +288,7 @@ fn half_a_body_is_an_error_and_so_is_a_silent_server() {
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let impatient = Client::open(Settings {
         silence: Duration::from_millis(50),
-        ..Settings::default()
+        ..LOCAL
     })
     .unwrap();
     let error = impatient.send(&asking(url)).unwrap_err();
@@ -265,7 +309,7 @@ fn silence_within_a_body_is_told_from_its_end() {
     });
     let impatient = Client::open(Settings {
         silence: Duration::from_secs(1),
-        ..Settings::default()
+        ..LOCAL
     })
     .unwrap();
     let answer = impatient.send(&asking(url));

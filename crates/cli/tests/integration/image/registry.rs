@@ -7,9 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use http::Method;
-use ringfence_engine::web::{Client, Request, Settings};
+use ringfence_engine::web::{Client, PlainHttp, Request, Settings};
 
 use super::made::{Made, digest};
+
+/// The test's own registry is on this machine.
+const LOCAL: Settings<'static> = Settings {
+    plain: PlainHttp::LoopbackOnly,
+    named: Some("127.0.0.1"),
+    silence: Duration::from_secs(60),
+};
 
 /// A registry that ends with the test.
 pub struct Registry {
@@ -89,7 +96,7 @@ impl Registry {
     }
 
     fn push_blob(&self, name: &str, blob: &[u8]) -> Result<()> {
-        let client = Client::open(Settings::default())?;
+        let client = Client::open(LOCAL)?;
         let base = format!("http://127.0.0.1:{}", self.port);
         let url = format!("{base}/v2/{name}/blobs/uploads/");
         let began = client.send(&Request::new(Method::POST, url))?;
@@ -112,7 +119,7 @@ impl Registry {
     }
 
     pub fn push_manifest(&self, name: &str, tag: &str, kind: &str, manifest: &[u8]) -> Result<()> {
-        let client = Client::open(Settings::default())?;
+        let client = Client::open(LOCAL)?;
         let url = format!("http://127.0.0.1:{}/v2/{name}/manifests/{tag}", self.port);
         let request = Request::new(Method::PUT, url).body(kind, manifest.to_vec())?;
         let put = client.send(&request)?;
