@@ -27,6 +27,7 @@ pub mod plan;
 pub mod policy;
 pub mod rounds;
 pub mod sandbox;
+pub mod site;
 pub mod split;
 pub mod strict;
 pub mod task;
