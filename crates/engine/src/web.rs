@@ -31,7 +31,7 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, Timeout};
 
-use reach::{CheckedResolver, NotPublic};
+use reach::{CheckedResolver, Named, NotPublic};
 
 pub use address::{Address, AddressError, PlainHttp};
 
@@ -73,6 +73,17 @@ pub struct Request {
     headers: HeaderMap,
     secrets: HeaderMap,
     body: Vec<u8>,
+    redirects: Redirects,
+}
+
+/// Where a request may be redirected to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// To any server that may be asked.
+    #[default]
+    AnyServer,
+    /// To other places of the server that was asked.
+    SameOrigin,
 }
 
 /// What came back; its body is still on its way.
@@ -151,7 +162,14 @@ impl Request {
             headers: HeaderMap::new(),
             secrets: HeaderMap::new(),
             body: Vec::new(),
+            redirects: Redirects::default(),
         }
+    }
+
+    /// Where it may be redirected to.
+    pub fn redirects(mut self, redirects: Redirects) -> Self {
+        self.redirects = redirects;
+        self
     }
 
     pub fn get(url: impl Into<String>) -> Self {
@@ -216,7 +234,7 @@ fn field(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), WebError>
 pub struct Client {
     agent: Agent,
     plain: PlainHttp,
-    named: Option<String>,
+    named: Arc<Named>,
 }
 
 impl Client {
@@ -252,11 +270,12 @@ impl Client {
             .timeout_per_read(Some(settings.silence))
             .timeout_per_write(Some(settings.silence))
             .build();
-        let resolver = CheckedResolver::new(settings.named, DefaultResolver::default());
+        let named = Arc::new(Named::new(settings.named));
+        let resolver = CheckedResolver::new(Arc::clone(&named), DefaultResolver::default());
         Ok(Self {
             agent: Agent::with_parts(config, DefaultConnector::default(), resolver),
             plain: settings.plain,
-            named: settings.named.map(str::to_owned),
+            named,
         })
     }
 
@@ -274,17 +293,25 @@ impl Client {
             let Some(to) = answer.header(LOCATION.as_str()) else {
                 return Ok(answer);
             };
-            at = at
-                .follow(to, self.plain)
-                .map_err(|why| WebError::Redirect {
-                    from: at.shown(),
-                    to: address::shown(to),
-                    why,
-                })?;
+            let refused = |why| WebError::Redirect {
+                from: at.shown(),
+                to: address::shown(to),
+                why,
+            };
+            let next = at.follow(to, self.plain).map_err(refused)?;
+            if request.redirects == Redirects::SameOrigin && !next.same_origin(&first) {
+                return Err(refused("it is another server"));
+            }
+            at = next;
         }
         Err(WebError::TooManyRedirects {
             from: first.shown(),
         })
+    }
+
+    /// Whether the server that the user named is on the open network, as far as it was looked up.
+    pub fn is_named_open(&self) -> bool {
+        self.named.is_open()
     }
 
     /// Whether the server at an address gave the answer, and not one that it redirected to.
@@ -343,7 +370,8 @@ impl Client {
         }
         let proxy = self.agent.config().proxy();
         if proxy.is_some_and(|proxy| !proxy.is_no_proxy(at.uri())) {
-            reach::check_proxied(self.named.as_deref(), at.uri())
+            self.named
+                .check_proxied(at.uri())
                 .map_err(|refused| ureq::Error::Other(Box::new(refused)))?;
         }
         self.agent.run(request)

@@ -7,13 +7,15 @@
 //! looked up once, so that its name cannot mean another machine later (DNS rebinding).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Uri;
 use ringfence_model::host::{Reach, plain_address};
 use ureq::config::Config;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
+
+use super::address::is_loopback;
 
 /// BOUND: addresses of one server that are tried.
 const MAX_TRIED: usize = 8;
@@ -25,33 +27,70 @@ pub(super) struct NotPublic {
     pub address: IpAddr,
 }
 
+/// The server that the user named.
+#[derive(Debug)]
+pub(super) struct Named {
+    /// In lower case, as in a URL. `None`: nobody named one.
+    host: Option<String>,
+    /// Its addresses, once they are known.
+    pinned: Mutex<Option<Vec<IpAddr>>>,
+}
+
+impl Named {
+    pub fn new(host: Option<&str>) -> Self {
+        Self {
+            host: host.map(str::to_ascii_lowercase),
+            pinned: Mutex::new(None),
+        }
+    }
+
+    fn is(&self, uri: &Uri) -> bool {
+        let host = uri.host().map(str::to_ascii_lowercase);
+        host.is_some() && host == self.host
+    }
+
+    fn pinned(&self) -> MutexGuard<'_, Option<Vec<IpAddr>>> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is on the open network. One that only a proxy looks up is, unless it is an address.
+    pub fn is_open(&self) -> bool {
+        let host = self.host.as_deref().unwrap_or_default();
+        match &*self.pinned() {
+            Some(found) => found.iter().all(|address| is_open(*address)),
+            None => !is_loopback(host) && without_brackets(host).parse().map_or(true, is_open),
+        }
+    }
+
+    /// Checks a server that a proxy will connect to. A name that only the proxy can look up is left to
+    /// it.
+    pub fn check_proxied(&self, uri: &Uri) -> Result<(), NotPublic> {
+        if self.is(uri) {
+            return Ok(());
+        }
+        let found = (without_brackets(uri.host().unwrap_or_default()), 0).to_socket_addrs();
+        // Which of several the proxy takes is not known here.
+        for found in found.into_iter().flatten() {
+            admitted(&[found.ip()], &[])?;
+        }
+        Ok(())
+    }
+}
+
+fn without_brackets(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
 /// Looks names up, and leaves out addresses that may not be dialled.
 #[derive(Debug)]
 pub(super) struct CheckedResolver<R = DefaultResolver> {
-    /// The host that the user named, in lower case, as in a URL.
-    named: Option<String>,
-    /// Its addresses, once they are known.
-    pinned: Mutex<Option<Vec<IpAddr>>>,
+    named: Arc<Named>,
     lookup: R,
 }
 
 impl<R> CheckedResolver<R> {
-    pub fn new(named: Option<&str>, lookup: R) -> Self {
-        Self {
-            named: named.map(str::to_ascii_lowercase),
-            pinned: Mutex::new(None),
-            lookup,
-        }
-    }
-
-    fn is_named(&self, uri: &Uri) -> bool {
-        let host = uri.host().map(str::to_ascii_lowercase);
-        host.is_some() && host == self.named
-    }
-
-    fn check(&self, found: &[IpAddr]) -> Result<Vec<IpAddr>, NotPublic> {
-        let pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        admitted(found, pinned.as_deref().unwrap_or_default())
+    pub fn new(named: Arc<Named>, lookup: R) -> Self {
+        Self { named, lookup }
     }
 }
 
@@ -70,8 +109,9 @@ impl<R: Resolver> Resolver for CheckedResolver<R> {
             let found = self.lookup.resolve(uri, config, timeout)?;
             Ok(found.iter().map(SocketAddr::ip).collect())
         };
-        let taken = if self.is_named(uri) {
-            let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = if self.named.is(uri) {
+            // Whoever else wants it now waits for the one answer.
+            let mut pinned = self.named.pinned();
             match &*pinned {
                 Some(known) => known.clone(),
                 None => {
@@ -81,7 +121,9 @@ impl<R: Resolver> Resolver for CheckedResolver<R> {
                 }
             }
         } else {
-            self.check(&look()?)
+            let found = look()?;
+            let named = self.named.pinned();
+            admitted(&found, named.as_deref().unwrap_or_default())
                 .map_err(|refused| ureq::Error::Other(Box::new(refused)))?
         };
         let secure = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
@@ -92,22 +134,6 @@ impl<R: Resolver> Resolver for CheckedResolver<R> {
         }
         Ok(addresses)
     }
-}
-
-/// Checks a server that a proxy will connect to. A name that only the proxy can look up is left to it.
-pub(super) fn check_proxied(named: Option<&str>, uri: &Uri) -> Result<(), NotPublic> {
-    let host = uri.host().unwrap_or_default();
-    if named.is_some_and(|named| named.eq_ignore_ascii_case(host)) {
-        return Ok(());
-    }
-    let plain = host.trim_start_matches('[').trim_end_matches(']');
-    let found = (plain, 0).to_socket_addrs();
-    let found: Vec<IpAddr> = found.into_iter().flatten().map(|at| at.ip()).collect();
-    // Which of several the proxy takes is not known here.
-    for address in &found {
-        admitted(&[*address], &[])?;
-    }
-    Ok(())
 }
 
 /// Addresses of the server that the user named.
@@ -197,7 +223,7 @@ mod tests {
     fn resolver(named: Option<&str>, answers: &[&[&str]]) -> CheckedResolver<Zone> {
         let answers = answers.iter().map(|answer| addresses(answer)).collect();
         let asked = AtomicUsize::new(0);
-        CheckedResolver::new(named, Zone { answers, asked })
+        CheckedResolver::new(Arc::new(Named::new(named)), Zone { answers, asked })
     }
 
     fn dialled(resolver: &impl Resolver, url: &str) -> Option<Vec<String>> {
@@ -304,9 +330,12 @@ mod tests {
             ("https://only-the-proxy-knows.invalid/", true),
         ] {
             let uri: Uri = url.parse().unwrap();
-            assert_eq!(check_proxied(None, &uri).is_ok(), admits, "{url}");
+            let nobody = Named::new(None);
+            assert_eq!(nobody.check_proxied(&uri).is_ok(), admits, "{url}");
             let own = uri.host().map(str::to_uppercase);
-            assert!(check_proxied(own.as_deref(), &uri).is_ok(), "{url}");
+            let own = Named::new(own.as_deref());
+            assert!(own.check_proxied(&uri).is_ok(), "{url}");
+            assert_eq!(own.is_open(), admits, "{url}");
         }
     }
 }
