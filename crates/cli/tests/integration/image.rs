@@ -4,6 +4,7 @@
 mod files;
 mod made;
 mod pulls;
+mod reach;
 mod real;
 mod registry;
 mod roots;

@@ -43,6 +43,14 @@ pub enum ImageError {
     },
     #[error("the registry `{host}` asks for a kind of credentials that is not known here")]
     Challenge { host: String },
+    #[error("the registry `{host}` wants a token from `{realm}`, which is not asked: {why}")]
+    Realm {
+        host: String,
+        realm: String,
+        why: &'static str,
+    },
+    #[error("the registry `{host}` gives tokens that cannot be sent on")]
+    NoToken { host: String },
     #[error("cannot read the credentials in `{}`", path.display())]
     ReadCredentials {
         path: PathBuf,
@@ -135,6 +143,7 @@ impl ImageError {
             Self::InUse { .. } | Self::Store(StoreError::SourceInUse { .. }) => ErrorKind::Conflict,
             Self::WhoAsks { .. }
             | Self::NotAllowed { .. }
+            | Self::Realm { .. }
             | Self::Web(WebError::NotPublic { .. }) => ErrorKind::Denied,
             Self::WrongDigest { .. }
             | Self::WrongSize { .. }
@@ -182,6 +191,9 @@ impl ImageError {
             }
             Self::Web(WebError::Address(_)) => {
                 "`--plain-http` allows it where the network is trusted"
+            }
+            Self::Realm { .. } => {
+                "what is answered there would go to the registry; pull it with another program, and `ringfence image import` it"
             }
             Self::Web(WebError::NotPublic { .. }) => {
                 "only the registry that you name may be on this machine or on a private network"

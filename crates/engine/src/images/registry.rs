@@ -1,9 +1,10 @@
 //! Asking a registry: who asks, how often to try again, and what its answers mean.
 //!
 //! HOSTILE: a registry sends what it likes, also where to get a token. Credentials go to it, and to
-//! where it says tokens are given, but there never without TLS unless it has none itself.
+//! where it says tokens are given if that is its own site ([`realm`]).
 
 mod challenge;
+mod realm;
 
 use std::sync::Mutex;
 use std::thread;
@@ -11,13 +12,13 @@ use std::time::Duration;
 
 use http::Method;
 use ringfence_model::image::Reference;
-use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use super::credentials::{self, Credentials};
 use super::{ImageError, PullOptions};
-use crate::web::{Address, Answer, Client, PlainHttp, Request, Settings, WebError};
+use crate::web::{Address, Answer, Client, PlainHttp, Redirects, Request, Settings, WebError};
 use challenge::Challenge;
+use realm::Place;
 
 /// BOUND: tries of one request, with 0.25, 0.5, 1 and 2 s between them.
 const TRIES: u32 = 5;
@@ -48,12 +49,6 @@ impl std::fmt::Debug for Registry {
             .field("repository", &self.repository)
             .finish_non_exhaustive()
     }
-}
-
-#[derive(Deserialize)]
-struct Token {
-    token: Option<String>,
-    access_token: Option<String>,
 }
 
 impl Registry {
@@ -186,6 +181,25 @@ impl Registry {
         Ok(())
     }
 
+    /// Refuses to ask for a token where the registry has no say.
+    fn check_realm(&self, text: &str) -> Result<(), ImageError> {
+        let realm = Address::parse(text, self.plain).map_err(WebError::from)?;
+        let registry = Address::parse(&self.base, self.plain).map_err(WebError::from)?;
+        let place = if self.client.is_named_open() {
+            Place::Open
+        } else {
+            Place::Private
+        };
+        match realm::refusal(&registry, &realm, place) {
+            None => Ok(()),
+            Some(why) => Err(ImageError::Realm {
+                host: self.host.clone(),
+                realm: realm.shown(),
+                why,
+            }),
+        }
+    }
+
     /// Gets a token from where the registry says.
     fn token(
         &self,
@@ -197,12 +211,7 @@ impl Registry {
             host: self.host.clone(),
         };
         let realm = challenge.get("realm").ok_or_else(unknown)?;
-        let realm_address = Address::parse(realm, self.plain).map_err(WebError::from)?;
-        let registry = Address::parse(&self.base, self.plain).map_err(WebError::from)?;
-        // HOSTILE: without TLS everybody on the way would read the credentials.
-        if registry.is_secure() && !realm_address.is_secure() {
-            return Err(unknown());
-        }
+        self.check_realm(realm)?;
         let scope = format!("repository:{}:pull", self.repository);
         let mut pairs = vec![("scope", scope.as_str())];
         if let Some(service) = challenge.get("service") {
@@ -225,14 +234,17 @@ impl Registry {
                 }
             }
         };
+        // What another server answers is not for the registry to have.
+        let request = request.redirects(Redirects::SameOrigin);
         let mut pause = FIRST_PAUSE;
         for tried in 1.. {
             let why = match self.client.send(&request) {
                 Ok(answer) if answer.status == 200 => {
-                    let token: Token = answer.json(TOKEN_BYTES)?;
-                    let token = token.token.or(token.access_token);
-                    let token = token.filter(|token| !token.is_empty());
-                    return token.map(Zeroizing::new).ok_or_else(unknown);
+                    return realm::token(&answer.json(TOKEN_BYTES)?).ok_or_else(|| {
+                        ImageError::NoToken {
+                            host: self.host.clone(),
+                        }
+                    });
                 }
                 Ok(answer) if matches!(answer.status, 429 | 500..600) => {
                     self.refusal("token", &answer)

@@ -303,27 +303,28 @@ fn two_pulls_at_once_get_each_layer_once() -> Result<()> {
     })
 }
 
-/// Where tokens are given, and a registry that wants one and keeps its blobs elsewhere.
+/// A registry that wants a token, gives it at a place of its own, and keeps its blobs elsewhere.
 #[test]
 fn tokens_are_got_and_credentials_stay_where_they_belong() -> Result<()> {
     in_each_mode("tokens", |env, fixture| {
         let image = usual();
         let store = Server::start(&image, |_, _| None);
-        let giver = Server::start(&image, |asked, _| {
-            let good = asked.header("authorization") == "Basic bWU6YSB3b3Jk"
-                && asked.path.contains("scope=repository%3Ateam%2Fapp%3Apull")
-                && asked.path.contains("service=the%20service");
-            Some(if good {
-                Reply::new(200, r#"{"token":"T0K3N"}"#)
-            } else {
-                Reply::new(401, "{}")
-            })
-        });
-        let (giver_port, store_port) = (giver.port, store.port);
+        let store_port = store.port;
         let registry = Server::start(&image, move |asked, _| {
+            if asked.path.starts_with("/token") {
+                let good = asked.header("authorization") == "Basic bWU6YSB3b3Jk"
+                    && asked.path.contains("scope=repository%3Ateam%2Fapp%3Apull")
+                    && asked.path.contains("service=the%20service");
+                return Some(if good {
+                    Reply::new(200, r#"{"token":"T0K3N"}"#)
+                } else {
+                    Reply::new(401, "{}")
+                });
+            }
             if asked.header("authorization") != "Bearer T0K3N" {
                 let challenge = format!(
-                    r#"Bearer realm="http://127.0.0.1:{giver_port}/token",service="the service""#
+                    r#"Bearer realm="http://{}/token",service="the service""#,
+                    asked.header("host")
                 );
                 return Some(Reply::new(401, "").with("www-authenticate", challenge));
             }
