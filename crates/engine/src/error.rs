@@ -414,7 +414,7 @@ impl Error {
             Self::Policy(error) => return error.hint().map(str::to_owned),
             Self::Init(error) => return error.hint().map(str::to_owned),
             Self::Preset(error) => error.hint(),
-            Self::Image(error) if error.hint().is_some() => error.hint().unwrap_or_default(),
+            Self::Image(error) => return error.hint(),
             Self::RuntimeLost { .. } => {
                 "`--replace` starts another execution on the same workspace; `ringfence sandbox resume` does as well"
             }

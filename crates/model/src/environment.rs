@@ -23,9 +23,9 @@ pub const HOME: &str = "/home/agent";
 pub struct Environment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Line>,
-    /// A repository proposes it, and the user has not said so.
+    /// Not in what is kept: a policy that is read back names no image in the name of the user.
     #[serde(skip)]
-    pub image_proposed: bool,
+    pub image_by: NamedBy,
     /// A line or more of shell. Empty: none, whatever a repository names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<Line>,
@@ -55,6 +55,15 @@ pub struct Environment {
     pub tmpfs: Vec<Scratch>,
 }
 
+/// Who named an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NamedBy {
+    /// HOSTILE: a repository, or the row of an evaluation.
+    #[default]
+    Others,
+    User,
+}
+
 /// Something that is on or off, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
@@ -79,6 +88,12 @@ impl Environment {
     /// Whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Another image than before.
+    pub fn set_image(&mut self, line: Line, by: NamedBy) {
+        self.image = Some(line);
+        self.image_by = by;
     }
 
     /// The image, where there is one.

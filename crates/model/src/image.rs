@@ -237,6 +237,12 @@ pub fn usual_name(host: &str) -> &str {
     }
 }
 
+/// The one name of a registry that is written as `host` or `host:port`.
+pub fn registry_name(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    is_host(&lower).then(|| usual_name(&lower).to_owned())
+}
+
 /// What a helper program for credentials calls a registry.
 pub fn name_for_helpers(host: &str) -> String {
     match host {

@@ -15,6 +15,7 @@ pub mod narrow;
 pub mod network;
 pub mod preset;
 pub mod review;
+pub mod sources;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use crate::host::HostPattern;
 use crate::limits::{Limit, Limits};
 use network::{Effect, Origin, PathPattern, Rules};
 use review::Review;
+use sources::Sources;
 
 /// The policy of one sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +46,8 @@ pub struct Effective {
     pub review: Review,
     #[serde(default, skip_serializing_if = "Holding::is_nothing")]
     pub holding: Holding,
+    #[serde(default, skip_serializing_if = "Sources::is_nothing")]
+    pub sources: Sources,
 }
 
 /// A line of a list, and where it was written.

@@ -10,6 +10,7 @@ use anstream::eprintln;
 use clap::{Args, Subcommand};
 use ringfence_engine::error::Error;
 use ringfence_engine::images::{self, Image as Found, PullOptions, Removed};
+use ringfence_engine::policy;
 use ringfence_engine::store::ImageRecord;
 use ringfence_engine::web::PlainHttp;
 use ringfence_model::image::Reference;
@@ -93,7 +94,9 @@ impl Image {
                 plain_http,
                 json,
             } => {
+                let own = policy::of_host(&home, None, None).map_err(Error::Policy)?;
                 let options = PullOptions {
+                    registries: &own.sources.registries,
                     plain_http: if plain_http {
                         PlainHttp::Allowed
                     } else {

@@ -3,6 +3,7 @@
 
 mod files;
 mod made;
+mod proposals;
 mod pulls;
 mod reach;
 mod real;

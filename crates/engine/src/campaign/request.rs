@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ringfence_model::ByteText;
+use ringfence_model::environment::NamedBy;
 use ringfence_model::limits::Limits;
 use ringfence_model::policy::network::Origin;
 use ringfence_model::policy::{Bounds, Effective, Line};
@@ -93,7 +94,7 @@ impl Typed {
         };
         policy::allow_setup(home, &mut host, &self.setup_network, folder)?;
         if let Some(image) = &self.image {
-            host.environment.image = Some(image.clone());
+            host.environment.set_image(image.clone(), NamedBy::User);
         }
         let value = |line: &Line| Some((line.text.clone(), (self.variable)(&line.text)?));
         let caller: BTreeMap<String, ByteText> = host.env.pass.iter().filter_map(value).collect();

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use ringfence_jail::plan::{ImageRoot, Root};
 use ringfence_model::ByteText;
+use ringfence_model::environment::NamedBy;
+use ringfence_model::image::{Digest, Reference};
 use ringfence_model::limits::HumanBytes;
 use ringfence_model::policy::Effective;
 
@@ -30,31 +32,45 @@ pub fn find(
     match policy.environment.image() {
         None => Ok(None),
         Some(reference) => {
-            // HOSTILE: a repository names what it likes. It gets what anybody gets.
-            let options = PullOptions {
-                anonymous: policy.environment.image_proposed,
-                ..PullOptions::default()
+            let image = match images::find(home, store, reference) {
+                Err(ImageError::NotHere { .. }) => {
+                    let options = pull_options(policy, reference)?;
+                    let mut told = Told::new(console);
+                    images::pull(home, store, reference, options, &mut told)?
+                }
+                found => found?,
             };
-            of_reference(home, store, reference, options, console).map(Some)
+            Ok(Some(hold(home, store, image)?))
         }
     }
 }
 
-fn of_reference(
-    home: &Home,
-    store: &Store,
-    reference: &str,
-    options: PullOptions,
-    console: &mut dyn Console,
-) -> Result<Ground, Error> {
-    let image = match images::find(home, store, reference) {
-        Err(ImageError::NotHere { .. }) => {
-            let mut told = Told::new(console);
-            images::pull(home, store, reference, options, &mut told)?
-        }
-        found => found?,
-    };
-    Ok(hold(home, store, image)?)
+/// How an image that is not here may be had.
+///
+/// HOSTILE: a repository names what it likes. The host connects to no registry for it that the user
+/// has not named, and there it gets what anybody gets.
+fn pull_options<'p>(policy: &'p Effective, reference: &str) -> Result<PullOptions<'p>, ImageError> {
+    // `sha256:…` alone would be read as the tag of an image with that name.
+    if reference.parse::<Digest>().is_ok() {
+        return Err(ImageError::NotHere {
+            reference: reference.to_owned(),
+        });
+    }
+    let name: Reference = reference.parse()?;
+    let by = policy.environment.image_by;
+    if by == NamedBy::Others && !policy.sources.names_registry(name.host()) {
+        let line = policy.environment.image.as_ref();
+        return Err(ImageError::NotNamed {
+            by: line.map(|line| line.from.to_string()).unwrap_or_default(),
+            reference: name.familiar(),
+            registry: name.host().to_owned(),
+        });
+    }
+    Ok(PullOptions {
+        anonymous: by == NamedBy::Others,
+        registries: &policy.sources.registries,
+        ..PullOptions::default()
+    })
 }
 
 /// One that must be here, by a name or its digest.

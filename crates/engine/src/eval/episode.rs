@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use ringfence_model::ByteText;
 use ringfence_model::changes::Change;
+use ringfence_model::environment::NamedBy;
 use ringfence_model::eval::{Row, Step, address};
 use ringfence_model::limits::{Limit, Limits};
 use ringfence_model::outcome::Outcome;
@@ -219,10 +220,12 @@ fn asked(host: &Host, how: &Evaluating, row: &Row) -> Result<Asked, Error> {
             let image = image.chars().take(200).collect();
             return Err(EvalError::Image(image).into());
         }
-        asked.host.environment.image = Some(Line {
+        let line = Line {
             text: image.clone(),
             from: from.clone(),
-        });
+        };
+        // HOSTILE: whoever wrote the row chose it.
+        asked.host.environment.set_image(line, NamedBy::Others);
     }
     let most = asked.limits();
     for (limit, text) in &row.limits {

@@ -21,6 +21,15 @@ pub enum ImageError {
     Name(#[from] ImageNameError),
     #[error("there is no image `{reference}` here")]
     NotHere { reference: String },
+    #[error(
+        "`{by}` names the image `{reference}`, which is not here, and your policy does not name its registry `{registry}`"
+    )]
+    NotNamed {
+        /// The file and the line that name it.
+        by: String,
+        reference: String,
+        registry: String,
+    },
     #[error("more than one image begins with `{digits}`")]
     Ambiguous { digits: String },
     #[error("image `{reference}` is in use: {users}")]
@@ -142,6 +151,7 @@ impl ImageError {
             Self::NotHere { .. } | Self::NotThere { .. } => ErrorKind::NotFound,
             Self::InUse { .. } | Self::Store(StoreError::SourceInUse { .. }) => ErrorKind::Conflict,
             Self::WhoAsks { .. }
+            | Self::NotNamed { .. }
             | Self::NotAllowed { .. }
             | Self::Realm { .. }
             | Self::Web(WebError::NotPublic { .. }) => ErrorKind::Denied,
@@ -173,8 +183,17 @@ impl ImageError {
     }
 
     /// What to do next.
-    pub fn hint(&self) -> Option<&'static str> {
-        Some(match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::NotNamed {
+                reference,
+                registry,
+                ..
+            } => {
+                return Some(format!(
+                    "give `--image {reference}`, or `ringfence image pull {reference}`, or allow the registry in your own policy: `[images]` with `registries = [\"{registry}\"]`"
+                ));
+            }
             Self::NotHere { .. } => {
                 "`ringfence image list` shows those that are; `ringfence image pull` gets one"
             }
@@ -193,7 +212,7 @@ impl ImageError {
                 "`--plain-http` allows it where the network is trusted"
             }
             Self::Realm { .. } => {
-                "what is answered there would go to the registry; pull it with another program, and `ringfence image import` it"
+                "what is answered there would go to the registry; where you trust both, name that host in `[images] registries` of your own policy"
             }
             Self::Web(WebError::NotPublic { .. }) => {
                 "only the registry that you name may be on this machine or on a private network"
@@ -216,6 +235,7 @@ impl ImageError {
                 "`docker save`, `skopeo copy … oci-archive:` and `docker export` make files that can be imported"
             }
             _ => return None,
-        })
+        };
+        Some(hint.to_owned())
     }
 }

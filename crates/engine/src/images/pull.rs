@@ -18,6 +18,7 @@ use std::thread;
 use std::time::Instant;
 
 use ringfence_model::image::{Digest, Reference};
+use ringfence_model::policy::Line;
 
 use super::config::{self, ImageConfig};
 use super::download::{self, Wanted};
@@ -40,8 +41,10 @@ const AT_ONCE: usize = 6;
 const INDEXES: usize = 3;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PullOptions {
+pub struct PullOptions<'a> {
     pub plain_http: PlainHttp,
+    /// Registries that the user's own policy names; tokens are taken from these as well.
+    pub registries: &'a [Line],
     /// Nobody is told who asks.
     pub anonymous: bool,
 }
@@ -60,7 +63,7 @@ pub fn pull(
     home: &Home,
     store: &Store,
     reference: &str,
-    options: PullOptions,
+    options: PullOptions<'_>,
     progress: &mut dyn Progress,
 ) -> Result<Image, ImageError> {
     let began = Instant::now();

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use http::Method;
 use ringfence_model::image::Reference;
+use ringfence_model::policy::sources::Sources;
 use zeroize::Zeroizing;
 
 use super::credentials::{self, Credentials};
 use super::{ImageError, PullOptions};
 use crate::web::{Address, Answer, Client, PlainHttp, Redirects, Request, Settings, WebError};
 use challenge::Challenge;
-use realm::Place;
+use realm::{Place, Refusal};
 
 /// BOUND: tries of one request, with 0.25, 0.5, 1 and 2 s between them.
 const TRIES: u32 = 5;
@@ -37,6 +38,8 @@ pub(super) struct Registry {
     base: String,
     host: String,
     repository: String,
+    /// Other servers that the user names as registries.
+    trusted: Sources,
     credentials: Option<Credentials>,
     /// The value of the header by which the registry knows us, once it has asked.
     authorization: Mutex<Option<Zeroizing<String>>>,
@@ -52,7 +55,7 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    pub fn open(reference: &Reference, options: PullOptions) -> Result<Self, ImageError> {
+    pub fn open(reference: &Reference, options: PullOptions<'_>) -> Result<Self, ImageError> {
         let plain = options.plain_http;
         let endpoint = reference.endpoint();
         let client = Client::open(Settings {
@@ -72,6 +75,9 @@ impl Registry {
             base,
             host: reference.host().to_owned(),
             repository: reference.repository().to_owned(),
+            trusted: Sources {
+                registries: options.registries.to_vec(),
+            },
             authorization: Mutex::new(None),
         })
     }
@@ -192,7 +198,10 @@ impl Registry {
         };
         match realm::refusal(&registry, &realm, place) {
             None => Ok(()),
-            Some(why) => Err(ImageError::Realm {
+            Some(Refusal::Elsewhere(_)) if self.trusted.names_registry(&realm.authority()) => {
+                Ok(())
+            }
+            Some(Refusal::Plain(why) | Refusal::Elsewhere(why)) => Err(ImageError::Realm {
                 host: self.host.clone(),
                 realm: realm.shown(),
                 why,

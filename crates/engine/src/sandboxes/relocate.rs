@@ -1,6 +1,7 @@
 //! Another execution for the same workspace: another backend, another image. The layers stay where they
 //! are.
 
+use ringfence_model::environment::NamedBy;
 use ringfence_model::policy::Line;
 use ringfence_model::sandbox::EndReason;
 
@@ -41,7 +42,7 @@ pub fn relocate(host: &Host, id: SandboxId, to: &Destination) -> Result<Relocate
     let backend = backend.map_err(SandboxError::Backend)?;
     let environment = &mut detail.policy.environment;
     if let Some(image) = &to.image {
-        environment.image = Some(image.clone());
+        environment.set_image(image.clone(), NamedBy::User);
     }
     let mut env = Vec::new();
     let stands_on = match environment.image() {

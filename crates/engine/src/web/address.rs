@@ -85,6 +85,16 @@ impl Address {
         &self.host
     }
 
+    /// `host`, or `host:port` where it is not the usual port.
+    pub fn authority(&self) -> String {
+        let usual = if self.is_secure() { 443 } else { 80 };
+        if self.port == usual {
+            self.host.clone()
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
     pub fn is_secure(&self) -> bool {
         self.uri.scheme() == Some(&Scheme::HTTPS)
     }

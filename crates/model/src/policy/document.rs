@@ -8,6 +8,7 @@ mod grants;
 mod holding;
 mod problem;
 pub(crate) mod reader;
+mod sources;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,6 +21,7 @@ use super::export::Export;
 use super::glob::Globs;
 use super::network::{NetworkRule, Origin};
 use super::review::Review;
+use super::sources::Sources;
 use super::{Bound, Bounds, Line, Mount, SecretRule, Variable};
 use crate::check::MAX_CHECKS;
 use crate::gate::Mock;
@@ -53,6 +55,7 @@ pub struct Document {
     pub environment: EnvironmentText,
     pub review: Review,
     pub holding: HoldingText,
+    pub sources: Sources,
 }
 
 /// An item of `network.allow`.
@@ -92,6 +95,7 @@ impl Document {
             "environment",
             "mounts",
             "review",
+            "images",
         ];
         for (key, value) in reader.keys(table, &keys) {
             match key {
@@ -102,6 +106,7 @@ impl Document {
                 "env" => document.read_env(reader, value),
                 "review" => document.read_review(reader, value),
                 "environment" => document.read_environment(reader, value),
+                "images" => document.read_images(reader, value),
                 "mounts" => document.read_mounts(reader, value),
                 _ => document.read_limits(reader, value),
             }

@@ -8,7 +8,7 @@ use super::merge::{add, added};
 use super::network::{NetworkRule, Origin, Rules};
 use super::preset::Preset;
 use super::{Line, Network, Variable};
-use crate::environment::Environment;
+use crate::environment::{Environment, NamedBy};
 
 impl EnvironmentText {
     /// This file over another one, key by key.
@@ -37,7 +37,6 @@ impl EnvironmentText {
         presets: &mut dyn FnMut(&Line) -> Result<Preset, E>,
     ) -> Result<Environment, E> {
         let mut own = Environment {
-            image: self.image,
             setup: self.setup,
             key: self.key.unwrap_or_default(),
             root: self.root.filter(|root| root.on).map(|root| root.from),
@@ -48,6 +47,9 @@ impl EnvironmentText {
             setup_env: set.clone(),
             ..Environment::default()
         };
+        if let Some(image) = self.image {
+            own.set_image(image, NamedBy::User);
+        }
         own.allow(self.network.unwrap_or_default(), presets)?;
         own.network.cache = keep_artefacts && !own.network.is_offline();
         Ok(own)
@@ -99,9 +101,8 @@ impl Environment {
     /// What a repository proposes, where the user says nothing. What it does not get is returned.
     pub(super) fn propose(&mut self, asked: EnvironmentText) -> Vec<(String, Origin)> {
         let mut refused = Vec::new();
-        if self.image.is_none() {
-            self.image_proposed = asked.image.is_some();
-            self.image = asked.image;
+        if let (None, Some(image)) = (&self.image, asked.image) {
+            self.set_image(image, NamedBy::Others);
         }
         // INVARIANT: the files that decide go with the setup that they decide about.
         if self.setup.is_none() {
@@ -200,6 +201,7 @@ mod tests {
         let (policy, refused) = narrowed("", asked);
         let own = policy.environment;
         assert_eq!((own.image(), own.setup()), (Some("i"), Some("make")));
+        assert_eq!(own.image_by, NamedBy::Others);
         assert_eq!(own.caches().collect::<Vec<_>>(), [CacheKind::Npm]);
         assert_eq!((own.key.len(), own.tmpfs.len(), own.env.len()), (1, 1, 1));
         assert!(own.network.is_offline() && own.root.is_none());
@@ -211,6 +213,38 @@ mod tests {
                 "environment.network a.example"
             ]
         );
+    }
+
+    #[test]
+    fn a_repository_names_no_registry() {
+        let own = "[images]\nregistries = ['a.example']\n[environment]\nimage = 'a.example/x'";
+        let asked = "[images]\nregistries = ['evil.example', 'A.example', 'a.example:1']\n\
+                     [environment]\nimage = 'evil.example/x'";
+        let (policy, refused) = narrowed(own, asked);
+        let named = policy.sources.registries.iter();
+        assert_eq!(
+            named.map(|line| &line.text).collect::<Vec<_>>(),
+            ["a.example"]
+        );
+        assert_eq!(policy.environment.image(), Some("a.example/x"));
+        assert_eq!(policy.environment.image_by, NamedBy::User);
+        assert_eq!(
+            refused,
+            [
+                "images.registries evil.example",
+                "images.registries a.example:1"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_image_that_is_read_back_is_not_the_users_word() {
+        let (policy, _) = narrowed("[environment]\nimage = 'i'", "");
+        assert_eq!(policy.environment.image_by, NamedBy::User);
+        let kept = serde_json::to_string(&policy).expect("json");
+        let read: Effective = serde_json::from_str(&kept).expect("json");
+        assert_eq!(read.environment.image(), Some("i"));
+        assert_eq!(read.environment.image_by, NamedBy::Others);
     }
 
     #[test]

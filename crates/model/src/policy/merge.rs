@@ -9,6 +9,7 @@
 //! | `write`, `export`, `cache` | the later one, where it says something |
 //! | `allow`, `pass` | all of them; an empty list leaves nothing of what was before |
 //! | `environment` | the later one, key by key, where it says something; rules of its network are added |
+//! | `images` | all of them |
 //! | mounts, doubles, secrets, `set`, limits | all; of those with one name the later one |
 
 use super::document::{Document, Grant};
@@ -56,6 +57,7 @@ impl Document {
         for rule in self.review.network.0 {
             add(&mut out.review.network.0, rule);
         }
+        add_lines(&mut out.sources.registries, self.sources.registries);
         out.environment = self.environment.over(out.environment);
         out
     }
@@ -134,6 +136,7 @@ impl Document {
             environment,
             review: self.review,
             holding: self.holding.resolve(),
+            sources: self.sources,
         })
     }
 }

@@ -14,6 +14,7 @@ use super::document::{AutoText, Document, EnvironmentText, HoldingText};
 use super::export::covers;
 use super::network::{Effect, NetworkRule, Origin};
 use super::review::Review;
+use super::sources::Sources;
 use super::{Bounds, Effective, Line, SecretRule, Variable, bound};
 use crate::check::MAX_CHECKS;
 use crate::gate::Index;
@@ -55,6 +56,7 @@ pub fn narrow(policy: &mut Effective, proposal: Proposal, usual: &Limits) -> Vec
     narrowing.holding(document.holding);
     narrowing.limits(document.limits, usual);
     narrowing.environment(document.environment);
+    narrowing.sources(document.sources);
     narrowing.refused
 }
 
@@ -255,6 +257,18 @@ impl Narrowing<'_> {
     fn environment(&mut self, asked: EnvironmentText) {
         for (item, from) in self.policy.environment.propose(asked) {
             self.refuse(item, &from, ONLY_HOST);
+        }
+    }
+}
+
+impl Narrowing<'_> {
+    /// INVARIANT: what the host fetches for a repository is not for that repository to say.
+    fn sources(&mut self, asked: Sources) {
+        for line in asked.registries {
+            if !self.policy.sources.names_registry(&line.text) {
+                let item = format!("images.registries {}", line.text);
+                self.refuse(item, &line.from, ONLY_HOST);
+            }
         }
     }
 }

@@ -23,23 +23,31 @@ pub(super) enum Place {
 }
 
 /// Why no token is asked for there.
-pub(super) fn refusal(registry: &Address, realm: &Address, place: Place) -> Option<&'static str> {
-    // Without TLS everybody on the way would read the credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Everybody on the way would read the credentials.
+    Plain(&'static str),
+    /// It is another's server, unless the user says that it is the registry's.
+    Elsewhere(&'static str),
+}
+
+/// Whether a token may be asked for there.
+pub(super) fn refusal(registry: &Address, realm: &Address, place: Place) -> Option<Refusal> {
     if registry.is_secure() && !realm.is_secure() {
-        return Some("it is not `https`");
+        return Some(Refusal::Plain("it is not `https`"));
     }
     if realm.same_origin(registry) {
         return None;
     }
     if place == Place::Private {
         // Other services of that network are nobody's to name but the user's.
-        return Some(
+        return Some(Refusal::Elsewhere(
             "the registry is on this machine or a private network, and this is another server",
-        );
+        ));
     }
     match (Host::parse(registry.host()), Host::parse(realm.host())) {
         (Ok(one), Ok(other)) if is_same_site(&one, &other) => None,
-        _ => Some("it is not on the registry's own site"),
+        _ => Some(Refusal::Elsewhere("it is not on the registry's own site")),
     }
 }
 
