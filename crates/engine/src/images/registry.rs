@@ -77,6 +77,7 @@ impl Registry {
             repository: reference.repository().to_owned(),
             trusted: Sources {
                 registries: options.registries.to_vec(),
+                ..Sources::default()
             },
             authorization: Mutex::new(None),
         })

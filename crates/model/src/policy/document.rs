@@ -96,6 +96,7 @@ impl Document {
             "mounts",
             "review",
             "images",
+            "repositories",
         ];
         for (key, value) in reader.keys(table, &keys) {
             match key {
@@ -107,6 +108,7 @@ impl Document {
                 "review" => document.read_review(reader, value),
                 "environment" => document.read_environment(reader, value),
                 "images" => document.read_images(reader, value),
+                "repositories" => document.read_repositories(reader, value),
                 "mounts" => document.read_mounts(reader, value),
                 _ => document.read_limits(reader, value),
             }

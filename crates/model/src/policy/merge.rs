@@ -9,7 +9,7 @@
 //! | `write`, `export`, `cache` | the later one, where it says something |
 //! | `allow`, `pass` | all of them; an empty list leaves nothing of what was before |
 //! | `environment` | the later one, key by key, where it says something; rules of its network are added |
-//! | `images` | all of them |
+//! | `images`, `repositories` | all of them |
 //! | mounts, doubles, secrets, `set`, limits | all; of those with one name the later one |
 
 use super::document::{Document, Grant};
@@ -58,6 +58,7 @@ impl Document {
             add(&mut out.review.network.0, rule);
         }
         add_lines(&mut out.sources.registries, self.sources.registries);
+        add_lines(&mut out.sources.repositories, self.sources.repositories);
         out.environment = self.environment.over(out.environment);
         out
     }

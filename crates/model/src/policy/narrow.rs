@@ -270,6 +270,13 @@ impl Narrowing<'_> {
                 self.refuse(item, &line.from, ONLY_HOST);
             }
         }
+        for line in asked.repositories {
+            let own = &self.policy.sources.repositories;
+            if !own.iter().any(|own| own.text == line.text) {
+                let item = format!("repositories.hosts {}", line.text);
+                self.refuse(item, &line.from, ONLY_HOST);
+            }
+        }
     }
 }
 

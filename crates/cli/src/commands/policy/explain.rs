@@ -185,6 +185,7 @@ fn tell_whole(out: &mut dyn Write, found: &Found) -> io::Result<()> {
         ("files.read_only", Some(&files.read_only)),
         ("files.export", files.export.as_ref()),
         ("env.pass", Some(&policy.env.pass)),
+        ("repositories.hosts", Some(&policy.sources.repositories)),
         ("images.registries", Some(&policy.sources.registries)),
     ] {
         for line in lines.into_iter().flatten() {

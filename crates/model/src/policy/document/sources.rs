@@ -1,8 +1,9 @@
-//! `[images]` of a policy file: from where the host itself may fetch.
+//! `[images]` and `[repositories]` of a policy file: from where the host itself may fetch.
 
 use super::Document;
 use super::reader::{Reader, Value};
 use crate::image::registry_name;
+use crate::policy::sources::repository_host;
 
 impl Document {
     pub(super) fn read_images<'t>(&mut self, reader: &mut Reader<'t>, value: &Value<'t>) {
@@ -13,6 +14,18 @@ impl Document {
             self.sources.registries = reader.lines(value, |text| match registry_name(text) {
                 Some(_) => Ok(()),
                 None => Err("a registry is meant: `host` or `host:port`"),
+            });
+        }
+    }
+
+    pub(super) fn read_repositories<'t>(&mut self, reader: &mut Reader<'t>, value: &Value<'t>) {
+        let Some(table) = reader.table(value) else {
+            return;
+        };
+        for (_, value) in reader.keys(table, &["hosts"]) {
+            self.sources.repositories = reader.lines(value, |text| match repository_host(text) {
+                Some(_) => Ok(()),
+                None => Err("a host is meant: `host` or `host:port`"),
             });
         }
     }
@@ -31,6 +44,27 @@ mod tests {
         let read = read.map_err(|error| error.0[0].message.clone())?;
         let lines = read.sources.registries.into_iter();
         Ok(lines.map(|line| line.text).collect())
+    }
+
+    #[test]
+    fn hosts_of_repositories_have_one_spelling() {
+        let good = "[repositories]\nhosts = ['git.example', 'git.example:8443', '[::1]:3000']";
+        assert!(read(good).is_ok());
+        for bad in [
+            "",
+            "*",
+            "*.example",
+            "https://a",
+            "a/b",
+            "127.1",
+            "a:0",
+            "a:+1",
+            "u@a",
+        ] {
+            let text = format!("[repositories]\nhosts = ['{bad}']");
+            let said = read(&text).expect_err(bad);
+            assert!(said.starts_with("a host is meant"), "{bad}: {said}");
+        }
     }
 
     #[test]
