@@ -32,7 +32,7 @@ use crate::git::{self, Found};
 use crate::home::Home;
 use crate::ids::MirrorId;
 use crate::lock::FileLock;
-use crate::source::{Credentials, Source, Typed};
+use crate::source::{Credentials, Dial, Source, Typed};
 use crate::store::{SourceState, Store};
 
 pub use error::MirrorError;
@@ -334,6 +334,7 @@ fn locate(typed: &Typed) -> Result<Typed, MirrorError> {
     let found = |path: PathBuf| Typed {
         source: Source::Path(path),
         credentials: None,
+        dial: Dial::AsTyped,
     };
     let no_repository = || MirrorError::NoRepository { path: path.clone() };
     // A folder that was removed may have a mirror all the same.

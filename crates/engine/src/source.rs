@@ -7,10 +7,14 @@
 //! INVARIANT: a [`Source`] holds no secret. User and password of an http address are taken out here
 //! and live in memory only.
 
+mod server;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use ringfence_model::ByteText;
+
+pub use server::{Scheme, Server};
 
 /// BOUND: addresses are typed or pasted; git's own helpers take no longer line.
 const MAX_BYTES: usize = 4096;
@@ -112,6 +116,20 @@ impl Credentials {
 pub struct Typed {
     pub source: Source,
     pub credentials: Option<Credentials>,
+    pub dial: Dial,
+}
+
+/// How git connects to a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Dial {
+    /// The user named it.
+    #[default]
+    AsTyped,
+    /// HOSTILE: a repository names it. No redirect is followed.
+    Submodule {
+        /// The addresses of its host that were checked, as `http.curloptResolve` has them.
+        pin: Option<String>,
+    },
 }
 
 /// Why a text names no source. What was typed is not repeated where it may hold a password.
@@ -140,6 +158,7 @@ pub fn parse(text: &str) -> Result<Typed, SourceError> {
         return Ok(Typed {
             source: Source::Path(path),
             credentials: None,
+            dial: Dial::AsTyped,
         });
     }
     parse_address(text)
@@ -151,6 +170,7 @@ pub(crate) fn parse_address(text: &str) -> Result<Typed, SourceError> {
     let plain = |url: String| Typed {
         source: Source::Url(url),
         credentials: None,
+        dial: Dial::AsTyped,
     };
     // Before the first slash `helper::address` would start `git-remote-helper`.
     let head = text.split('/').next().unwrap_or_default();
@@ -199,6 +219,7 @@ pub(crate) fn parse_address(text: &str) -> Result<Typed, SourceError> {
         ("http" | "https", Some(userinfo)) => Ok(Typed {
             source: Source::Url(format!("{scheme}://{host}{path}")),
             credentials: credentials(userinfo)?,
+            dial: Dial::AsTyped,
         }),
         _ => Ok(plain(format!("{scheme}://{host}{path}"))),
     }

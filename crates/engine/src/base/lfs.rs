@@ -22,7 +22,7 @@ use super::missing::{Lack, Login, Missing};
 use super::tree::{EXECUTABLE, Entry, REGULAR};
 use super::{BaseError, copy};
 use crate::mirror::{Git, Progress, Resolved};
-use crate::source::{Source, Typed};
+use crate::source::{Dial, Source, Typed};
 
 /// BOUND: the format's own limit for a pointer.
 const POINTER_BYTES: u64 = 1024;
@@ -123,6 +123,7 @@ pub(super) fn fetch(resolved: &Resolved, progress: &mut dyn Progress) -> Result<
     let typed = Typed {
         source: resolved.mirror.source.clone(),
         credentials: resolved.credentials.clone(),
+        dial: Dial::AsTyped,
     };
     let git = || Git::network(&typed).at(&resolved.mirror.path);
     if git().args(["lfs", "version"]).quiet().is_err() {

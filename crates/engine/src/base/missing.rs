@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{BaseError, id_of, lfs};
 use crate::home::Home;
 use crate::mirror::{self, Mirror, Progress, Resolved};
-use crate::source::{self, Credentials, Source, Typed};
+use crate::source::{self, Credentials, Dial, Source, Typed};
 use crate::store::{BaseRecord, SourceState, Store};
 
 /// Something that may be there another time.
@@ -170,6 +170,7 @@ fn typed(text: &str) -> Option<Typed> {
         Some(Typed {
             source: Source::Path(std::path::Path::new(text).canonicalize().ok()?),
             credentials: None,
+            dial: Dial::AsTyped,
         })
     } else {
         source::parse_address(text).ok()

@@ -28,7 +28,7 @@ use crate::git::{self, Found, Index, Repository};
 use crate::home::Home;
 use crate::ids::BaseId;
 use crate::mirror::{self, MirrorError, Progress, Resolved};
-use crate::source::{Source, Typed};
+use crate::source::{Dial, Source, Typed};
 use crate::store::{NewBase, Store};
 
 /// A base of a folder as it is now.
@@ -110,6 +110,7 @@ fn head(
     let typed = Typed {
         source: Source::Path(repo.top.clone()),
         credentials: None,
+        dial: Dial::AsTyped,
     };
     let resolved = match mirror::ensure(home, store, &typed, None, progress) {
         Ok(resolved) => resolved,

@@ -23,7 +23,7 @@ use std::time::Duration;
 use super::Progress;
 use super::stall;
 use crate::lock::FileLock;
-use crate::source::{Credentials, Typed};
+use crate::source::{Credentials, Dial, Typed};
 
 /// BOUND: what git says of refs; a million of them.
 const OUTPUT_BYTES: u64 = 256 << 20;
@@ -115,6 +115,13 @@ impl Git {
         if !typed.source.is_local() && !names_ssh() {
             git.command.env("GIT_SSH_COMMAND", SSH);
         }
+        if let Dial::Submodule { pin } = &typed.dial {
+            // Also switches off the alternates that a dumb server names.
+            git.set("http.followRedirects", "false");
+            if let Some(pin) = pin {
+                git.set("http.curloptResolve", pin);
+            }
+        }
         // BOUND: a remote that sends less than 100 bytes a second for two minutes is stuck.
         git.set("http.lowSpeedLimit", "100");
         git.set("http.lowSpeedTime", "120");
@@ -137,7 +144,7 @@ impl Git {
     }
 
     /// A call that hears the user's settings.
-    fn users() -> Self {
+    pub fn users() -> Self {
         let mut git = Self::new();
         for name in PASSED {
             if let Some(value) = std::env::var_os(name) {

@@ -7,6 +7,7 @@ use std::sync::Barrier;
 
 use ringfence_engine::error::{Error, ErrorKind};
 use ringfence_engine::mirror::{self, MirrorError, Silent};
+use ringfence_engine::source::Dial;
 use ringfence_engine::store::{SourceState, Store};
 use ringfence_engine::{base, source};
 
@@ -229,4 +230,26 @@ fn a_commit_on_no_branch_is_fetched_by_its_id() {
     assert_eq!(resolved.commit, ids);
     let base = base::commit(&bench.home, &bench.store, &resolved, &mut Silent).unwrap();
     assert_eq!(inside(&base, &["rev-parse", "HEAD"]), ids);
+}
+
+/// What was checked is what git dials: a name that changes its meaning afterwards changes nothing.
+#[test]
+fn git_dials_the_addresses_that_were_checked() {
+    let bench = Bench::new();
+    bench.sh(&format!("mkdir srv; cd srv; {SEED}"));
+    let server = Server::start(&bench.path("srv"), "");
+    let url = server
+        .url("", "app/.git")
+        .replace("127.0.0.1", "rebound.invalid");
+    let port = url
+        .split(['/', ':'])
+        .find_map(|part| part.parse::<u16>().ok())
+        .unwrap();
+    let mut typed = source::parse(&url).unwrap();
+    assert!(mirror::ensure(&bench.home, &bench.store, &typed, None, &mut Silent).is_err());
+    typed.dial = Dial::Submodule {
+        pin: Some(format!("rebound.invalid:{port}:127.0.0.1")),
+    };
+    mirror::ensure(&bench.home, &bench.store, &typed, None, &mut Silent).unwrap();
+    assert!(server.conversations() > 0);
 }

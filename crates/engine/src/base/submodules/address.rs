@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::super::missing::Login;
 use super::Why;
 use crate::mirror::Resolved;
-use crate::source::{self, Source, Typed};
+use crate::source::{self, Dial, Source, Typed};
 
 /// Where a submodule is fetched from, or why it is not.
 ///
@@ -22,6 +22,7 @@ pub(super) fn address(parent: &Resolved, name: &[u8], url: &[u8]) -> Result<Type
         return Ok(Typed {
             source: Source::Path(path),
             credentials: None,
+            dial: Dial::AsTyped,
         });
     }
     let url = std::str::from_utf8(url).map_err(|_| refused("its address is not text"))?;
@@ -35,6 +36,7 @@ pub(super) fn address(parent: &Resolved, name: &[u8], url: &[u8]) -> Result<Type
         Typed {
             source: Source::Path(PathBuf::from(&full)),
             credentials: None,
+            dial: Dial::AsTyped,
         }
     } else {
         source::parse_address(&full).map_err(|error| refused(&error.to_string()))?
