@@ -31,6 +31,7 @@ mod tree;
 use std::path::{Path, PathBuf};
 
 use ringfence_model::changes::ObjectHash;
+use ringfence_model::policy::sources::Sources;
 use serde_json::{Map, Value};
 
 use crate::changes::remove_tree;
@@ -124,32 +125,45 @@ impl Default for Built {
 
 /// Whether submodules are fetched and checked out too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Submodules {
-    Fetch,
+enum Submodules<'a> {
+    /// From the site of the repository, and from the hosts that the user names.
+    Fetch(&'a Sources),
     Leave,
 }
 
-/// The base of a commit.
+/// The base of a commit. Its submodules come from the site of the repository.
 pub fn commit(
     home: &Home,
     store: &Store,
     resolved: &Resolved,
     progress: &mut dyn Progress,
 ) -> Result<Base, BaseError> {
-    commit_with(home, store, resolved, Submodules::Fetch, progress)
+    commit_from(home, store, resolved, &Sources::default(), progress)
+}
+
+/// The same; submodules also come from hosts that the user's own policy names.
+pub fn commit_from(
+    home: &Home,
+    store: &Store,
+    resolved: &Resolved,
+    sources: &Sources,
+    progress: &mut dyn Progress,
+) -> Result<Base, BaseError> {
+    let submodules = Submodules::Fetch(sources);
+    commit_with(home, store, resolved, submodules, progress)
 }
 
 fn commit_with(
     home: &Home,
     store: &Store,
     resolved: &Resolved,
-    submodules: Submodules,
+    submodules: Submodules<'_>,
     progress: &mut dyn Progress,
 ) -> Result<Base, BaseError> {
     let mirror = &resolved.mirror;
     // Who asks for a commit gets its tree, on whatever branch it was checked out before.
     if resolved.branch.is_none()
-        && submodules == Submodules::Fetch
+        && submodules != Submodules::Leave
         && let Some(record) = store.base_of_commit(mirror.id, &resolved.commit)?
         && let Some(base) = from_record(home, &record)
     {
@@ -164,7 +178,7 @@ fn commit_with(
     {
         key.push_str(" without submodules");
     }
-    let key = missing::attempt(home, store, resolved, &key, progress)?;
+    let key = missing::attempt(home, store, resolved, (&key, submodules), progress)?;
     let new = NewBase {
         id: id_of(&key),
         key,

@@ -6,7 +6,8 @@
 
 use serde_json::{Value, json};
 
-use super::{BaseError, id_of, lfs};
+use super::submodules::reach;
+use super::{BaseError, Submodules, id_of, lfs};
 use crate::home::Home;
 use crate::mirror::{self, Mirror, Progress, Resolved};
 use crate::source::{self, Credentials, Dial, Source, Typed};
@@ -92,7 +93,7 @@ pub(super) fn attempt(
     home: &Home,
     store: &Store,
     resolved: &Resolved,
-    key: &str,
+    (key, submodules): (&str, Submodules<'_>),
     progress: &mut dyn Progress,
 ) -> Result<String, BaseError> {
     let ready = |key: &str| -> Result<Option<BaseRecord>, BaseError> {
@@ -113,7 +114,7 @@ pub(super) fn attempt(
         if ready(&next)?.is_none() {
             let mut had = false;
             for missing in &missing {
-                had |= missing.fetch(home, store, resolved, progress);
+                had |= missing.fetch(home, store, resolved, submodules, progress);
             }
             if !had {
                 break;
@@ -131,11 +132,22 @@ impl Missing {
         home: &Home,
         store: &Store,
         top: &Resolved,
+        submodules: Submodules<'_>,
         progress: &mut dyn Progress,
     ) -> bool {
         let Some(mut typed) = typed(&self.source) else {
             return false;
         };
+        // HOSTILE: a repository chose where a submodule is.
+        if typed.source != top.mirror.source {
+            let Submodules::Fetch(sources) = submodules else {
+                return false;
+            };
+            match reach::checked(&top.mirror.source, sources, typed) {
+                Ok(checked) => typed = checked,
+                Err(_) => return false,
+            }
+        }
         let origin = typed.source.http_origin();
         let same = typed.source == top.mirror.source
             || origin.is_some() && origin == top.mirror.source.http_origin();

@@ -6,11 +6,13 @@
 //! refused or cannot be had is a note, and its directory stays empty.
 
 mod address;
+pub(super) mod reach;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ringfence_model::policy::sources::Sources;
 use ringfence_model::{ByteText, hex};
 
 use super::checkout::{Checked, checkout};
@@ -23,7 +25,7 @@ use crate::git::{Config, is_safe};
 use crate::home::Home;
 use crate::ids::MirrorId;
 use crate::mirror::{self, MirrorError, Progress, Resolved};
-use crate::source::Typed;
+use crate::source::{Source, Typed};
 use crate::store::Store;
 use address::address;
 
@@ -39,7 +41,7 @@ pub(super) fn build(
     home: &Home,
     store: &Store,
     resolved: &Resolved,
-    submodules: Submodules,
+    submodules: Submodules<'_>,
     site: Site<'_>,
     progress: &mut dyn Progress,
 ) -> Result<Built, BaseError> {
@@ -53,10 +55,11 @@ pub(super) fn build(
         notes: Vec::new(),
         missing: Vec::new(),
         left: match submodules {
-            Submodules::Fetch => COUNT,
+            Submodules::Fetch(_) => COUNT,
             Submodules::Leave => 0,
         },
         submodules,
+        top: &resolved.mirror.source,
         index_seconds: now_us() / 1_000_000,
     };
     let checked = maker.place(resolved, Path::new(""), Path::new(".git"), 0)?;
@@ -80,7 +83,9 @@ struct Maker<'a> {
     missing: Vec<Missing>,
     /// How many more submodules there may be.
     left: usize,
-    submodules: Submodules,
+    submodules: Submodules<'a>,
+    /// Where the repository is that the user named.
+    top: &'a Source,
     index_seconds: i64,
 }
 
@@ -147,9 +152,9 @@ impl Maker<'_> {
         depth: usize,
     ) -> Result<Vec<u8>, BaseError> {
         let mut settings = Vec::new();
-        if self.submodules == Submodules::Leave {
+        let Submodules::Fetch(sources) = self.submodules else {
             return Ok(settings);
-        }
+        };
         let links = entries.iter().filter(|entry| entry.mode == GITLINK);
         let links: Vec<&Entry> = links.collect();
         if links.is_empty() {
@@ -160,7 +165,7 @@ impl Maker<'_> {
             let module = modules.iter().find(|module| module.path == link.path);
             let done = match module {
                 None => Err(Why::Refused("`.gitmodules` does not name it".to_owned())),
-                Some(module) => self.one(parent, module, &link.oid, at, git_dir, depth),
+                Some(module) => self.one(parent, module, &link.oid, (at, git_dir, depth), sources),
             };
             match (done, module) {
                 (Ok(()), Some(module)) => {
@@ -209,9 +214,8 @@ impl Maker<'_> {
         parent: &Resolved,
         module: &Module,
         oid: &[u8],
-        at: &Path,
-        git_dir: &Path,
-        depth: usize,
+        (at, git_dir, depth): (&Path, &Path, usize),
+        sources: &Sources,
     ) -> Result<(), Why> {
         let refused = |reason: &str| Err(Why::Refused(reason.to_owned()));
         let text = |bytes: &[u8]| is_safe(bytes) && std::str::from_utf8(bytes).is_ok();
@@ -234,8 +238,12 @@ impl Maker<'_> {
             return refused("its directory is not there");
         }
         let typed = address(parent, &module.name, &module.url)?;
+        // It is tried again: what the user's policy names may be another time.
+        let refused_now = |why| Why::Missing(why, typed.source.text(), Login::None);
+        let typed = reach::checked(self.top, sources, typed.clone()).map_err(refused_now)?;
         let commit = hex(oid);
-        let resolved = mirror::ensure(self.home, self.store, &typed, Some(&commit), self.progress)
+        let resolved = self
+            .fetched(&typed, &commit)
             .map_err(|error| Why::of(&error, &typed))?;
         let (notes, missing) = (self.notes.len(), self.missing.len());
         self.reads(resolved.mirror.id)
@@ -253,6 +261,27 @@ impl Maker<'_> {
             let _ = files::make_directory(&top.join(&at), 0o755);
             Why::Refused(error.to_string())
         })
+    }
+}
+
+impl Maker<'_> {
+    /// Its mirror. Forges redirect a name without `.git` to the one with it, and redirects are not
+    /// followed.
+    fn fetched(&mut self, typed: &Typed, commit: &str) -> Result<Resolved, MirrorError> {
+        let mut fetch = |typed: &Typed| {
+            mirror::ensure(self.home, self.store, typed, Some(commit), self.progress)
+        };
+        match (fetch(typed), &typed.source) {
+            (Err(MirrorError::Fetch { said, .. }), Source::Url(url))
+                if said.contains("returned error: 30") && !url.ends_with(".git") =>
+            {
+                fetch(&Typed {
+                    source: Source::Url(format!("{}.git", url.trim_end_matches('/'))),
+                    ..typed.clone()
+                })
+            }
+            (result, _) => result,
+        }
     }
 }
 

@@ -114,7 +114,7 @@ fn act(
         let typed = source::parse(&address)?;
         let (home, store) = (&host.home, &host.store);
         let resolved = mirror::ensure(home, store, &typed, Some(&row.commit), &mut Silent)?;
-        let base = base::commit(home, store, &resolved, &mut Silent)?;
+        let base = base::commit_from(home, store, &resolved, &asked.host.sources, &mut Silent)?;
         result.commit = base.commit.clone();
         // As an agent's work is checked.
         let base = base::staged(home, store, &base, &[ALL_FILES.to_owned()])?;

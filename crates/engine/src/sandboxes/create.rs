@@ -283,6 +283,7 @@ fn find_base(
     progress: &mut dyn Progress,
 ) -> Result<(Base, String, Vec<String>), Error> {
     let (home, store) = (&host.home, &host.store);
+    let sources = &request.policy.host.sources;
     let mut notes = Vec::new();
     let (base, source) = match &request.from {
         From::Empty => (base::empty(home, store)?, "nothing".to_owned()),
@@ -305,7 +306,10 @@ fn find_base(
                         Some(revision) => format!("{text} at {revision}"),
                         None => text,
                     };
-                    (base::commit(home, store, &resolved, progress)?, text)
+                    (
+                        base::commit_from(home, store, &resolved, sources, progress)?,
+                        text,
+                    )
                 }
             }
         }
