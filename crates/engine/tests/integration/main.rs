@@ -24,4 +24,5 @@ mod mirrors_killed;
 mod observed;
 mod protocol;
 mod shared;
+mod submodules;
 mod verify_faults;
