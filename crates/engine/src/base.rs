@@ -48,6 +48,7 @@ pub use error::BaseError;
 use missing::Missing;
 pub use snapshot::snapshot;
 pub use stage::staged;
+pub(crate) use submodules::reach::checked_alone;
 pub(crate) use tree::object_id;
 
 /// Where object directories of the host are seen inside, each in a directory of its number.

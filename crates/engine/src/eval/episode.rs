@@ -25,7 +25,7 @@ use crate::client::Stream;
 use crate::clock::ms_since;
 use crate::error::Error;
 use crate::ids::SandboxId;
-use crate::mirror::{self, Silent};
+use crate::mirror::{self, Resolved, Silent};
 use crate::output::Capture;
 use crate::policy::Asked;
 use crate::sandboxes::Host;
@@ -34,7 +34,7 @@ use crate::sandboxes::diff::{Want, diff};
 use crate::sandboxes::exec::{Beside, ExecRequest, Lost, exec, turn};
 use crate::sandboxes::remove::remove;
 use crate::sandboxes::stop::stop;
-use crate::source;
+use crate::source::{self, Source};
 use crate::store::AutoCheckpoint;
 use crate::workspace::Ignored;
 
@@ -111,9 +111,8 @@ fn act(
     let address = repository(how, row)?;
     result.repo = Some(address.clone());
     if how.who == Who::Gold {
-        let typed = source::parse(&address)?;
+        let resolved = cloned(host, how, row, (&address, &asked))?;
         let (home, store) = (&host.home, &host.store);
-        let resolved = mirror::ensure(home, store, &typed, Some(&row.commit), &mut Silent)?;
         let base = base::commit_from(home, store, &resolved, &asked.host.sources, &mut Silent)?;
         result.commit = base.commit.clone();
         // As an agent's work is checked.
@@ -123,11 +122,16 @@ fn act(
     }
     // Before anything is fetched for it.
     words(how, row, &row.steps[0])?;
+    // A whole commit that is cloned is not asked for again.
+    let commit = match source::parse(&address)?.source {
+        Source::Url(_) => cloned(host, how, row, (&address, &asked))?.commit,
+        Source::Path(_) => row.commit.clone(),
+    };
     let request = CreateRequest {
         backend: how.typed.backend.clone(),
         from: From::Repository {
             typed: address,
-            revision: Some(row.commit.clone()),
+            revision: Some(commit),
         },
         stage: Stage::Needed(vec![ALL_FILES.to_owned()]),
         name: Some(name.to_owned()),
@@ -151,6 +155,25 @@ fn act(
     stop(host, id)?;
     let (patch, changes) = patch(host, how, id, row, result)?;
     judge::agent(host, how, row, (&base, &asked), (&patch, &changes), result)
+}
+
+/// The row's commit, in a mirror.
+///
+/// HOSTILE: where nothing was typed of it, whoever wrote the row says what is connected to.
+fn cloned(
+    host: &Host,
+    how: &Evaluating,
+    row: &Row,
+    (address, asked): (&str, &Asked),
+) -> Result<Resolved, Error> {
+    let mut typed = source::parse(address)?;
+    if how.repos.is_none() {
+        let sources = &asked.host.sources;
+        typed = base::checked_alone(sources, typed).map_err(EvalError::Server)?;
+    }
+    let (home, store) = (&host.home, &host.store);
+    let resolved = mirror::ensure(home, store, &typed, Some(&row.commit), &mut Silent)?;
+    Ok(resolved)
 }
 
 /// The commit of the repository that a stage has the files of.

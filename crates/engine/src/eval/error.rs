@@ -42,6 +42,8 @@ pub enum EvalError {
     SameId(usize),
     #[error("`{0}` is not the name of a repository such as `owner/name`")]
     Repository(String),
+    #[error("the repository of the row is not cloned: {0}")]
+    Server(String),
     #[error("no command is given, and the row has none")]
     NoCommand,
     #[error("a row can only narrow: its policy is `offline` or none, and not `{0}`")]
@@ -71,7 +73,7 @@ impl EvalError {
             Self::Exists(_) | Self::Busy(_) | Self::OtherAgent(_) | Self::NoResults(_) => {
                 ErrorKind::Conflict
             }
-            Self::Policy(_) | Self::Image(_) => ErrorKind::Denied,
+            Self::Policy(_) | Self::Image(_) | Self::Server(_) => ErrorKind::Denied,
             _ => ErrorKind::Invalid,
         }
     }

@@ -149,6 +149,39 @@ fn a_realm_is_asked_where_the_users_own_policy_names_it() -> Result<()> {
 }
 
 #[test]
+fn a_row_names_no_private_server_to_clone_from() -> Result<()> {
+    in_each_mode("rows", |env, fixture| {
+        let inner = Untouched::at("127.0.0.1")?;
+        let port = inner.port();
+        let repos = [
+            format!("http://127.0.0.1:{port}/a"),
+            format!("https://localhost:{port}/a"),
+            format!("git://127.0.0.1:{port}/a"),
+            format!("ssh://git@127.0.0.1:{port}/a"),
+            format!("http://127.1:{port}/a"),
+            "http://169.254.169.254/a".to_owned(),
+        ];
+        let row = |(number, repo): (usize, &String)| {
+            let id = number.to_string();
+            let row =
+                json!({ "id": id, "repo": repo, "commit": "main", "prompt": "x", "check": "true" });
+            format!("{row}\n")
+        };
+        let rows: String = repos.iter().enumerate().map(row).collect();
+        env.put(fixture, "rows.jsonl", rows)?;
+        let words = ["eval", "rows.jsonl", "--out", "out.jsonl", "--", "true"];
+        let output = env.ringfence(fixture, 240, &words)?;
+        let results = std::fs::read_to_string(fixture.folder.join("out.jsonl"))?;
+        ensure!(results.lines().count() == repos.len(), "{output:?}");
+        for result in results.lines() {
+            let result: serde_json::Value = serde_json::from_str(result)?;
+            ensure!(result["error"]["kind"] == "denied", "{result}");
+        }
+        inner.check("a repository of a row")
+    })
+}
+
+#[test]
 fn a_row_names_no_registry() -> Result<()> {
     in_each_mode("row", |env, fixture| {
         let inner = Untouched::at("127.0.0.1")?;

@@ -76,10 +76,7 @@ pub(in crate::base) fn checked(
     let Some(wanted) = typed.source.server() else {
         return Err("its address names no plain host".to_owned());
     };
-    let named = |why: &str| {
-        let host = entry(&wanted);
-        format!("{why}; your own policy can allow it: `[repositories]` with `hosts = [\"{host}\"]`")
-    };
+    let named = |why: &str| allowing(&wanted, why);
     let host = &wanted.host;
     let dial = match relation(top.server().as_ref(), &wanted, sources) {
         Relation::Named => Dial::Submodule { pin: None },
@@ -110,6 +107,44 @@ pub(in crate::base) fn checked(
         }
     };
     Ok(Typed { dial, ..typed })
+}
+
+/// What git may connect to for a repository that somebody else than the user names by itself: a host
+/// of the user's policy, or by the web an address on the open network.
+pub(crate) fn checked_alone(sources: &Sources, typed: Typed) -> Result<Typed, String> {
+    if typed.source.is_local() {
+        return Ok(typed);
+    }
+    let Some(wanted) = typed.source.server() else {
+        return Err("its address names no plain host".to_owned());
+    };
+    if relation(None, &wanted, sources) == Relation::Named {
+        return Ok(typed);
+    }
+    let host = &wanted.host;
+    if !wanted.scheme.is_web() {
+        return Err(allowing(
+            &wanted,
+            &format!("`{host}` is not reached by `https`"),
+        ));
+    }
+    let found = look_up(host);
+    if found.is_empty() && !has_proxy(&typed.source) {
+        return Err(format!("`{host}` was not found"));
+    }
+    let open: Vec<IpAddr> = found.iter().copied().filter(|at| is_open(*at)).collect();
+    if let (true, Some(address)) = (open.is_empty(), found.first()) {
+        let why = format!("`{host}` has the address {address}, which is not on the open network");
+        return Err(allowing(&wanted, &why));
+    }
+    let pin = pin(&wanted, &open);
+    let dial = Dial::Submodule { pin };
+    Ok(Typed { dial, ..typed })
+}
+
+fn allowing(server: &Server, why: &str) -> String {
+    let host = entry(server);
+    format!("{why}; your own policy can allow it: `[repositories]` with `hosts = [\"{host}\"]`")
 }
 
 /// As it would be written in a policy.
