@@ -20,6 +20,7 @@ mod deleted;
 pub(crate) mod descent;
 mod error;
 mod fit;
+pub(crate) mod git_directory;
 pub(crate) mod handle;
 pub(crate) mod hunks;
 mod judge;

@@ -3,6 +3,8 @@
 //! Wider than git's own defaults on Linux: what one of the user's other machines would take for
 //! `.git` (HFS ignores some code points, NTFS trailing dots, spaces and streams) stays behind too.
 
+use unicode_normalization::UnicodeNormalization as _;
+
 /// BOUND: a path must be one that `git apply` can open in one go (PATH_MAX is 4096), with some
 /// room for the folder's own path before it.
 pub(crate) const PATH_BYTES: usize = 3800;
@@ -56,6 +58,26 @@ fn without_hfs_ignored(component: &[u8]) -> Vec<u8> {
         .into_bytes()
 }
 
+/// A component as the widest of all file systems sees it: two that are the same here may be one file on
+/// some machine. macOS tells neither case nor forms of a letter apart, Windows no case and no tail.
+pub(crate) fn folded(component: &[u8]) -> Vec<u8> {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let dotted = |byte: &u8| plain(byte) || *byte == b'.';
+    // What nearly all names are, without a look at each letter.
+    if component.last().is_some_and(plain) && component.iter().all(dotted) {
+        return component.to_ascii_lowercase();
+    }
+    let seen = without_hfs_ignored(without_ntfs_tail(component));
+    match std::str::from_utf8(&seen) {
+        Ok(text) => text
+            .nfkc()
+            .flat_map(char::to_lowercase)
+            .collect::<String>()
+            .into_bytes(),
+        Err(_) => seen.to_ascii_lowercase(),
+    }
+}
+
 /// The last component of a path.
 pub(crate) fn last(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
@@ -104,6 +126,32 @@ mod tests {
             assert!(!is_dot_git(name.as_bytes()), "{name:?}");
         }
         assert!(!is_dot_git(b".g\xffit"));
+    }
+
+    #[test]
+    fn names_that_some_machine_takes_for_one_are_folded_to_one() {
+        for name in [
+            "refs",
+            "REFS",
+            "Refs",
+            "ref\u{17f}",
+            "ｒｅｆｓ",
+            "refs.",
+            "refs ",
+            "refs::$INDEX_ALLOCATION",
+            "re\u{200d}fs",
+            "\u{feff}refs",
+        ] {
+            assert_eq!(folded(name.as_bytes()), b"refs", "{name:?}");
+        }
+        assert_eq!(
+            folded("CAFE\u{301}.txt".as_bytes()),
+            folded("caf\u{e9}.TXT".as_bytes())
+        );
+        for name in ["ref", "refs.d", ".refs", "refs-old", "r\u{435}fs", ""] {
+            assert_ne!(folded(name.as_bytes()), b"refs", "{name:?}");
+        }
+        assert_eq!(folded(b"\xffA"), b"\xffa");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use ringfence_model::bundle::steps;
 use ringfence_model::changes::{Change, ChangeKind, FileMode};
 
 use super::PatchError;
+use crate::changes::git_directory::{self, touched_by};
 use crate::changes::names::{PATH_BYTES, is_dot_git, is_dot_gitmodules, last};
 
 /// Holds all paths of a patch against the rules, each by itself and all together.
@@ -36,6 +37,12 @@ pub(super) fn check(changes: &[Change]) -> Result<(), PatchError> {
             .map_or_else(|| ByteText::from(&b""[..]), |change| change.path.clone());
         return Err(refused(&twice(changes).unwrap_or(path), "it changes twice"));
     };
+    // With what the target has, it is looked at again where the patch meets it.
+    let touched = changes.iter().flat_map(touched_by);
+    let Ok(git) = git_directory::refused_paths(touched, &mut git_directory::Empty);
+    if let Some(path) = git.first() {
+        return Err(refused(&ByteText::from(*path), git_directory::WHY));
+    }
     // HOSTILE: a file, or worse a link, where another path needs a directory.
     let old: BTreeSet<&[u8]> = steps
         .iter()
@@ -255,6 +262,29 @@ mod tests {
                     change("d", None, FILE),
                     change("d-x", None, FILE),
                     change("dx/y", None, FILE),
+                ],
+                true,
+            ),
+            (
+                vec![
+                    change("d/HEAD", None, FILE),
+                    change("d/objects/x", None, FILE),
+                    change("d/refs", None, LINK),
+                ],
+                false,
+            ),
+            (
+                vec![
+                    change("d/HEAD", None, LINK),
+                    change("d/commondir", None, FILE),
+                ],
+                false,
+            ),
+            (
+                vec![
+                    change("d/HEAD", FILE, None),
+                    change("d/objects/x", None, FILE),
+                    change("d/refs/x", None, FILE),
                 ],
                 true,
             ),
