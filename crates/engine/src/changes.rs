@@ -1,7 +1,7 @@
 //! The change set of a layer, and the patch that it renders to.
 //!
 //! ```text
-//!   layer (upper) ─┐                 ┌─▶ changes ─▶ blocked? ─▶ renames ─▶ fits? ─┐
+//!   layer (upper) ─┐                 ┌─▶ changes ─▶ refused? ─▶ renames ─▶ fits? ─┐
 //!                  ├─ walk ─ judge ──┤                                            ├─▶ ChangeSet ─▶ render ─▶ patch
 //!   base (lower) ──┘                 └─▶ omitted: what stays behind, and why ─────┘
 //! ```
@@ -153,11 +153,11 @@ pub fn compute(
     let judge = Judge::new(sources, crossing, bounds);
     let (mut changes, mut omissions) = Walk::new(sources, judge)?.run()?;
     sort(&mut changes);
-    drop_blocked(&mut changes, &mut omissions);
+    drop_refused(sources, &mut changes, &mut omissions)?;
     rename::detect(sources, &mut changes);
     sort(&mut changes);
     while fit::drop_largest(sources, &mut changes, &mut omissions, bounds.patch_bytes)? {
-        drop_blocked(&mut changes, &mut omissions);
+        drop_refused(sources, &mut changes, &mut omissions)?;
     }
     for change in &mut changes {
         change.path = prefixed(&sources.prefix, change.path.as_bytes());
@@ -205,6 +205,21 @@ fn sort(changes: &mut [Change]) {
         let adds = |change: &Change| change.kind != ChangeKind::Deleted;
         a.path.cmp(&b.path).then(adds(a).cmp(&adds(b)))
     });
+}
+
+/// Leaves behind what cannot be in a patch beside, or without, the other changes. What is left behind can
+/// be what kept others from being refused: a git directory is none where its `HEAD` is deleted.
+fn drop_refused(
+    sources: &Sources,
+    changes: &mut Vec<Change>,
+    omissions: &mut Omissions,
+) -> Result<(), ChangesError> {
+    loop {
+        drop_blocked(changes, omissions);
+        if !git_directory::drop_from(sources, changes, omissions)? {
+            return Ok(());
+        }
+    }
 }
 
 /// Leaves behind each new file that has something of the base in its way, and so on for what

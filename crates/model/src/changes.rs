@@ -107,6 +107,8 @@ pub enum WhyOmitted {
     TooLarge,
     /// Git cannot carry it: an empty directory, or a name it refuses such as a nested `.git`.
     NotCarried,
+    /// Part of what would be a git directory after the patch, though it is not called `.git`.
+    GitDirectory,
     /// The base file or its directory moved since the start; a hunk would be against other bytes.
     BaseMoved,
     /// Could not be read.

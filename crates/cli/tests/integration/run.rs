@@ -4,6 +4,7 @@
 
 mod applied;
 mod attempts;
+mod bare;
 mod checks;
 mod commits;
 mod corpus;

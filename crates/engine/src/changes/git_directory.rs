@@ -16,10 +16,16 @@
 //! HOSTILE: an agent chose the paths of the patch, and patches before this one may have left any name.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
-use ringfence_model::changes::{Change, ChangeKind};
+use ringfence_model::ByteText;
+use ringfence_model::changes::{Change, ChangeKind, WhyOmitted};
 
+use super::handle::{self, Access, Kind};
 use super::names::folded;
+use super::omissions::{Omissions, Tally};
+use super::{ChangesError, Sources, leave};
 
 /// Why a patch with such a path is refused.
 pub(crate) const WHY: &str = "it is part of what would be a git directory, which no patch changes";
@@ -86,6 +92,46 @@ impl Tree for Empty {
         _: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Vec<(Vec<u8>, Entry)>, Self::Error> {
         Ok(Vec::new())
+    }
+}
+
+/// A folder, as it is on the disk.
+pub(crate) struct Folder<'a>(pub BorrowedFd<'a>);
+
+impl Tree for Folder<'_> {
+    type Error = (ByteText, io::Error);
+
+    fn entries(
+        &mut self,
+        directory: &[u8],
+        wanted: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Vec<(Vec<u8>, Entry)>, Self::Error> {
+        let list = || -> io::Result<Vec<(Vec<u8>, Entry)>> {
+            let held = handle::hold_directory(self.0, directory)?;
+            let opened = handle::reopen_directory(held.as_fd(), Access::AsItIs)?;
+            let mut entries = Vec::new();
+            for name in handle::names(opened.fd.as_fd(), usize::MAX)? {
+                if !wanted(&name) {
+                    continue;
+                }
+                match handle::look(opened.fd.as_fd(), &name)?.map(|meta| meta.kind) {
+                    None | Some(Kind::Whiteout) => {}
+                    Some(Kind::Directory) => entries.push((name, Entry::Directory)),
+                    Some(_) => entries.push((name, Entry::Other)),
+                }
+            }
+            Ok(entries)
+        };
+        match list() {
+            Ok(entries) => Ok(entries),
+            // Nothing crosses into another file system.
+            Err(error)
+                if handle::is_gone(&error) || error.kind() == io::ErrorKind::CrossesDevices =>
+            {
+                Ok(Vec::new())
+            }
+            Err(error) => Err((ByteText::from(directory), error)),
+        }
     }
 }
 
@@ -288,6 +334,53 @@ pub(crate) fn touched_by(change: &Change) -> impl Iterator<Item = Touched<'_>> {
         None => After::Nothing,
     };
     from.into_iter().chain([(change.path.as_bytes(), after)])
+}
+
+/// Leaves behind the changes that are part of what would be a git directory in the folder. True where
+/// there were some.
+///
+/// Of the files in one entry of it, one line tells: there can be very many objects.
+pub(super) fn drop_from(
+    sources: &Sources,
+    changes: &mut Vec<Change>,
+    omissions: &mut Omissions,
+) -> Result<bool, ChangesError> {
+    let each = changes.iter().enumerate();
+    let each = each.flat_map(|(at, change)| touched_by(change).map(move |path| (at, path)));
+    let (of, paths): (Vec<usize>, Vec<Touched<'_>>) = each.unzip();
+    let found = refused(&paths, &mut Folder(sources.base.as_fd()));
+    let found = found.map_err(|(path, source)| ChangesError::List { path, source })?;
+    let ends: BTreeMap<usize, usize> = found.iter().map(|(at, end)| (of[*at], *end)).collect();
+    if ends.is_empty() {
+        return Ok(false);
+    }
+    let mut lines: BTreeMap<Vec<u8>, Tally> = BTreeMap::new();
+    let mut index = 0;
+    changes.retain(|change| {
+        let end = ends.get(&index);
+        index += 1;
+        let Some(end) = end else {
+            return true;
+        };
+        let why = WhyOmitted::GitDirectory;
+        if let ChangeKind::Renamed { .. } = change.kind {
+            // Its two paths have not one beginning.
+            leave(omissions, change, why);
+            return false;
+        }
+        let path = change.path.as_bytes();
+        let side = change.new.as_ref().or(change.old.as_ref());
+        let line = lines.entry(path[..*end].to_vec()).or_default();
+        line.add(Tally::file(side.map_or(0, |side| side.size)));
+        if change.kind == ChangeKind::Deleted {
+            omissions.keep(path, why);
+        }
+        false
+    });
+    for (path, tally) in lines {
+        omissions.add(&path, WhyOmitted::GitDirectory, tally);
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

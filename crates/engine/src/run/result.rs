@@ -235,6 +235,7 @@ pub fn why(why: WhyOmitted) -> &'static str {
         WhyOmitted::Special => "a FIFO, socket or device",
         WhyOmitted::TooLarge => "too large for a patch",
         WhyOmitted::NotCarried => "git cannot carry it",
+        WhyOmitted::GitDirectory => "would be a git directory",
         WhyOmitted::BaseMoved => "the folder changed there during the run",
         WhyOmitted::Unreadable => "not readable",
     }

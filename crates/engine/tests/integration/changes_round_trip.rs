@@ -466,6 +466,55 @@ fn names_that_git_refuses() {
 }
 
 #[test]
+fn what_would_be_a_git_directory_stays_behind() {
+    check(&[
+        Case(
+            "mkdir d; echo 1 > d/a.md",
+            "git init -q --bare --template= d; echo 2 > d/a.md; echo 1 > f; touch d/refs/x d/objects/x",
+            "M d/a.md, A f, - d/HEAD GitDirectory, - d/config GitDirectory, \
+             - d/objects GitDirectory, - d/objects/info NotCarried, - d/objects/pack NotCarried, \
+             - d/refs GitDirectory, - d/refs/heads NotCarried, - d/refs/tags NotCarried",
+        ),
+        Case(
+            "mkdir d d/objects d/Refs; echo 1 > d/a",
+            "echo 'ref: refs/heads/x' > d/HEAD; ln -s a d/b",
+            "A d/b, - d/HEAD GitDirectory",
+        ),
+        Case(
+            "mkdir d; ln -s /x d/objects; ln -s /x d/refs",
+            "ln -s refs/heads/x d/HEAD",
+            "- d/HEAD GitDirectory",
+        ),
+        Case(
+            "mkdir -p d/objects d/refs; echo 1 > head",
+            "mv head d/HEAD",
+            "D head, - d/HEAD GitDirectory",
+        ),
+        Case(
+            "mkdir s; echo x > s/HEAD; echo 1 > s/f",
+            "echo .. > s/commondir; echo 2 > s/f",
+            "M s/f, - s/commondir GitDirectory",
+        ),
+        // One that is there already.
+        Case(
+            "git init -q --bare --template= d; echo 1 > d/description; echo 1 > f",
+            "echo 2 > d/config; rm d/description; mkdir d/modules; echo 1 > d/modules/x; echo 2 > f",
+            "M f, - d/config GitDirectory, - d/description GitDirectory, - d/modules GitDirectory",
+        ),
+        Case(
+            "mkdir -p d/objects d/refs; touch d/HEAD d/refs/x d/a",
+            "rm -r d/HEAD d/refs; echo 1 > d/a",
+            "D d/HEAD, M d/a, D d/refs/x",
+        ),
+        Case(
+            "mkdir -p d/objects d/refs; touch d/HEAD",
+            "rm d/HEAD; mkdir d/HEAD; echo 1 > d/HEAD/x; echo 1 > d/config",
+            "D d/HEAD, A d/HEAD/x, A d/config",
+        ),
+    ]);
+}
+
+#[test]
 fn long_and_deep_names() {
     within(60, || {
         let long = "n".repeat(255);

@@ -189,3 +189,26 @@ fn pieces_that_come_in_two_patches_do_not_complete_it() {
     let then = ["d/objects/x", "d/refs/x", "d/config"];
     assert_eq!(refused_of(&then, &["+d/HEAD", "+d/b.md"]), ["d/HEAD"]);
 }
+
+#[test]
+fn a_folder_is_read_as_it_is() {
+    let top = tempfile::tempdir().unwrap();
+    let at = |path: &str| top.path().join(path);
+    std::fs::create_dir_all(at("d/objects")).unwrap();
+    std::os::unix::fs::symlink("../x", at("d/Refs")).unwrap();
+    std::fs::write(at("file"), "x").unwrap();
+    std::os::unix::fs::symlink("d", at("link")).unwrap();
+    let fd = std::fs::File::open(top.path()).unwrap();
+    let of = |path: &str| {
+        refused(
+            &[(path.as_bytes(), After::Something)],
+            &mut Folder(fd.as_fd()),
+        )
+        .unwrap()
+    };
+    assert_eq!(of("d/HEAD"), [(0, 6)]);
+    // What is below a file or a link is somewhere else, or nowhere.
+    for path in ["d/a", "file/HEAD", "link/HEAD", "none/HEAD", "HEAD"] {
+        assert_eq!(of(path), [], "{path}");
+    }
+}
