@@ -20,6 +20,7 @@ mod commit;
 mod error;
 mod execute;
 mod gate;
+mod git_directories;
 mod intent;
 mod kept;
 mod links;
@@ -146,6 +147,7 @@ fn fit(
     if home.root().starts_with(&target.top) {
         return Err(ApplyError::HoldsHome(target.top));
     }
+    git_directories::check_folder(patch, &target)?;
     let plan = Planner::new(&target, patch, links, HELD_BYTES).plan()?;
     Ok(Fitting { run, target, plan })
 }

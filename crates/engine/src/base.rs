@@ -20,6 +20,7 @@ mod error;
 pub(crate) mod files;
 pub(crate) mod identity;
 mod lfs;
+mod listed;
 mod loose;
 mod missing;
 mod private;
@@ -43,8 +44,9 @@ use crate::mirror::{self, Progress, Resolved, Silent};
 use crate::store::{BaseRecord, FinishedBase, NewBase, SourceState, Store};
 
 pub use crate::store::BaseKind;
-pub(crate) use changed::{ChangedError, changed_tree, grown_tree};
+pub(crate) use changed::{ChangedError, Read, changed_tree, grown_tree};
 pub use error::BaseError;
+pub(crate) use listed::ListedTree;
 use missing::Missing;
 pub use snapshot::snapshot;
 pub use stage::staged;

@@ -41,6 +41,8 @@ pub(crate) use laid::{Laid, LaidFile};
 pub(crate) use paths::{above, why_refused as why_path_refused};
 pub(crate) use plain::{plain, plain_files};
 
+use crate::changes::git_directory::{self, Touched};
+
 use read::{Body, FilePatch, Kind, Sign};
 
 /// BOUND: what a binary content may inflate to; a file of more never gets into a patch.
@@ -100,6 +102,13 @@ impl<'a> Patch<'a> {
             patch.entries.push(Entry { change, file });
         }
         Ok(patch)
+    }
+
+    /// The paths that it touches.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = Touched<'a>> {
+        self.entries
+            .iter()
+            .flat_map(|entry| git_directory::touched_by(entry.change))
     }
 
     /// The changes by path; see [`steps`].

@@ -19,7 +19,9 @@ use super::commit::{Person, message};
 use super::kept::{self, Chain, Ground};
 use super::objects::{Objects, write_error};
 use super::target::Target;
-use super::{Allowed, ApplyError, Bundle, Conflict, Extent, OuterLinks, links, sound};
+use super::{
+    Allowed, ApplyError, Bundle, Conflict, Extent, OuterLinks, git_directories, links, sound,
+};
 use crate::base::{ChangedError, grown_tree};
 use crate::clock::now_us;
 use crate::commits::Stock;
@@ -109,6 +111,8 @@ pub fn to_branch(
     let hash = repository.hash;
     let mut read = |kind: &str, oid: &str| lookup.object(kind, oid);
     check_links(&patch, (&mut read, hash), &base_tree, branching.links)?;
+    let mut tree = |oid: &str| lookup.object("tree", oid);
+    git_directories::check_tree(&patch, &base_tree, hash, &mut tree)?;
     let mut trees = Vec::new();
     let tree = grow(&base_tree, &patch, &mut lookup, &mut trees)?;
     let recorded = match (&bundle.manifest.base, &bundle.manifest.tree) {

@@ -19,9 +19,11 @@ use ringfence_model::ByteText;
 use super::objects::Objects;
 use super::sound::{self, SoundCommit, TreeEntry};
 use super::{ApplyError, OuterLinks, links};
+use crate::base::ListedTree;
+use crate::changes::git_directory::{After, WHY, refused_paths};
 use crate::changes::names::is_dot_gitmodules;
 use crate::commits::Stock;
-use crate::git::Lookup;
+use crate::git::{Lookup, LookupError};
 use crate::patch::why_path_refused;
 
 /// BOUND: commits of one run.
@@ -77,6 +79,7 @@ pub(super) fn check(
         seen: BTreeSet::new(),
         blobs: BTreeSet::new(),
         root: String::new(),
+        touched: Vec::new(),
         paths: 0,
         read: 0,
     };
@@ -91,6 +94,7 @@ pub(super) fn check(
         checking.root.clone_from(&commit.tree);
         checking
             .tree(Some(parent), &commit.tree, Vec::new())
+            .and_then(|()| checking.git_directories(&commit.tree))
             .map_err(|why| bad(oid, why))?;
     }
     if found.get(head).is_none_or(|last| last.tree != ground.tree) {
@@ -140,6 +144,8 @@ struct Checking<'a> {
     blobs: BTreeSet<String>,
     /// The tree of the commit that is looked at.
     root: String,
+    /// Files and links that the commit adds or changes.
+    touched: Vec<Vec<u8>>,
     paths: usize,
     read: u64,
 }
@@ -216,13 +222,32 @@ impl Checking<'_> {
                 path.extend_from_slice(&entry.name);
                 self.entry(&entry, &path)
                     .map_err(|why| format!("`{}`: {why}", ByteText::from(&path[..])))?;
-                if entry.mode == sound::DIRECTORY {
+                if entry.mode != sound::DIRECTORY {
+                    self.touched.push(path);
+                } else {
                     let before = before.filter(|before| before.mode == sound::DIRECTORY);
                     pending.push((before.map(|before| before.oid.clone()), entry.oid, path));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Holds what a commit adds or changes against the tree that it has then.
+    fn git_directories(&mut self, tree: &str) -> Result<(), String> {
+        let touched = std::mem::take(&mut self.touched);
+        let paths = touched.iter().map(|path| (&path[..], After::Something));
+        let hash = self.lookup.hash();
+        let mut read = |oid: &str| {
+            let oid = oid.to_owned();
+            self.object("tree", &oid)
+                .ok_or(LookupError::Missing { oid })
+        };
+        let found = refused_paths(paths, &mut ListedTree::new(tree, hash, &mut read));
+        match found.map_err(|error| error.to_string())?.first() {
+            Some(path) => Err(format!("`{}`: {WHY}", ByteText::from(*path))),
+            None => Ok(()),
+        }
     }
 
     /// One path that is not as in the parent.

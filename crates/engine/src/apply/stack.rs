@@ -30,8 +30,9 @@ use super::objects::write_error;
 use super::plan::HELD_BYTES;
 use super::sound::{self, TreeEntry};
 use super::target::Target;
-use super::{ApplyError, Bundle, Conflict, OuterLinks};
+use super::{ApplyError, Bundle, Conflict, OuterLinks, git_directories};
 use crate::base::{ChangedError, grown_tree, object_id};
+use crate::changes::git_directory::{After, WHY};
 use crate::git::{Lookup, LookupError, Repository, Scratch};
 use crate::patch::{Entry, Laid, LaidFile, Patch, above};
 
@@ -183,6 +184,7 @@ impl Stack {
             }
             Err(error) => return Err(error),
         }
+        self.refuse_git_directories(&step, &mut clashes)?;
         self.grow(&mut step, &mut clashes)?;
         if clashes.is_empty() {
             Ok(Fit::Step(step))
@@ -190,6 +192,31 @@ impl Stack {
             clashes.sort_by(|a, b| a.path.cmp(&b.path));
             Ok(Fit::Clashes(clashes))
         }
+    }
+
+    /// Adds what of a step is part of what would be a git directory on the tip, which another patch may
+    /// have begun.
+    fn refuse_git_directories(
+        &mut self,
+        step: &Step,
+        clashes: &mut Vec<Clash>,
+    ) -> Result<(), ApplyError> {
+        let after = |new: &Option<_>| match new {
+            Some(_) => After::Something,
+            None => After::Nothing,
+        };
+        let touched = step.changed.iter();
+        let touched = touched.map(|(path, new)| (&path[..], after(new)));
+        let hash = self.hash();
+        let mut tree = |oid: &str| read(&mut self.lookup, &self.blobs, &self.trees, "tree", oid);
+        let found = git_directories::refused_in(touched, &self.tip, hash, &mut tree)?;
+        clashes.extend(found.into_iter().take(NAMED).map(|path| Clash {
+            path: ByteText::from(path),
+            why: WHY.to_owned(),
+            lines: None,
+            with: self.who(path),
+        }));
+        Ok(())
     }
 
     /// The tree of a step; paths for which there is no room are added to the clashes.

@@ -263,6 +263,38 @@ fn refused() -> Vec<(&'static str, Vec<Made>, &'static str)> {
             vec![file("sub/.git/config")],
             "git's own directory",
         ),
+        (
+            "git-106",
+            vec![file("n/HEAD"), file("n/objects/x"), link("n/refs", "../d")],
+            "would be a git directory",
+        ),
+        (
+            "git-106",
+            vec![file("n/HEAD"), file("n/commondir")],
+            "would be a git directory",
+        ),
+        // Parts of it are in the folder, as other machines see it.
+        (
+            "git-106",
+            vec![file("half/HEAD")],
+            "would be a git directory",
+        ),
+        (
+            "git-106",
+            vec![file("half/head")],
+            "would be a git directory",
+        ),
+        // All of it is.
+        (
+            "git-106",
+            vec![file("a-fixture/config.worktree")],
+            "would be a git directory",
+        ),
+        (
+            "git-106",
+            vec![file("a-fixture/hooks/x"), file("n")],
+            "would be a git directory",
+        ),
         ("git-026", vec![file("fifo/x")], "a file where a directory"),
         (
             "git-029",
@@ -290,6 +322,15 @@ fn patches_of_the_attack_list_are_refused_and_nothing_is_touched() {
     let place = Place::make();
     symlink("..", place.top.join("there")).unwrap();
     symlink("d", place.top.join("inside")).unwrap();
+    for path in [
+        "half/objects",
+        "half/Refs",
+        "a-fixture/objects",
+        "a-fixture/refs",
+    ] {
+        fs::create_dir_all(place.top.join(path)).unwrap();
+    }
+    fs::write(place.top.join("a-fixture/HEAD"), "ref: refs/heads/x\n").unwrap();
     let fifo = place.top.join("fifo");
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, fifo, kind, rustix::fs::Mode::RWXU, 0).unwrap();

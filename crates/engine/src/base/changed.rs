@@ -13,7 +13,7 @@ use crate::git::LookupError;
 
 /// As very old versions of git wrote it.
 const REGULAR_FOR_GROUP: u32 = 0o100664;
-const DIRECTORY: u32 = 0o040000;
+pub(super) const DIRECTORY: u32 = 0o040000;
 /// BOUND: as the kernel has it; how deep this recurses follows from it.
 const PATH_BYTES: usize = 4096;
 
@@ -26,13 +26,13 @@ pub(crate) enum ChangedError {
     Differs(ByteText),
 }
 
-type Entries = BTreeMap<Vec<u8>, (u32, Vec<u8>)>;
+pub(super) type Entries = BTreeMap<Vec<u8>, (u32, Vec<u8>)>;
 
 /// A change of one path, relative to the tree in hand.
 type Path<'a> = (&'a [u8], Step<'a>);
 
 /// Where tree objects come from.
-type Read<'a> = dyn FnMut(&str) -> Result<Vec<u8>, LookupError> + 'a;
+pub(crate) type Read<'a> = dyn FnMut(&str) -> Result<Vec<u8>, LookupError> + 'a;
 
 /// Who is given each tree object that is new, with its id.
 type Emit<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
@@ -176,7 +176,7 @@ fn unhex(oid: &str, hash: ObjectHash) -> Option<Vec<u8>> {
 }
 
 /// The entries of a tree object.
-fn parse(mut body: &[u8], hash: ObjectHash) -> Option<Entries> {
+pub(super) fn parse(mut body: &[u8], hash: ObjectHash) -> Option<Entries> {
     let mut entries = Entries::new();
     while !body.is_empty() {
         let space = body.iter().position(|&b| b == b' ')?;

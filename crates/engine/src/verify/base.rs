@@ -10,7 +10,8 @@ use ringfence_model::ByteText;
 use ringfence_model::bundle::{Base, Manifest, TreeIdentity};
 use rustix::fs::OFlags;
 
-use crate::base::{ChangedError, changed_tree};
+use crate::base::{ChangedError, ListedTree, changed_tree};
+use crate::changes::git_directory::{Folder, WHY, refused_paths};
 use crate::git::{self, Found as Repo, Lookup, LookupError, Scratch};
 use crate::patch::{Found, Patch, find, hash_of};
 
@@ -100,6 +101,14 @@ fn in_commit(patch: &Patch<'_>, tree: &str, lookup: &mut Lookup) -> Result<Strin
         let made = entry.content(old.as_deref());
         made.map_err(|error| Trouble::Fails(error.to_string()))?;
     }
+    let mut trees = |oid: &str| lookup.object("tree", oid);
+    let git = refused_paths(
+        patch.touched(),
+        &mut ListedTree::new(tree, hash, &mut trees),
+    );
+    if let Some(path) = git.map_err(Trouble::Lookup)?.first() {
+        return Err(Trouble::Fails(git_directory_at(path)));
+    }
     let grown = changed_tree(tree, &patch.steps(), hash, &mut |oid| {
         lookup.object("tree", oid)
     });
@@ -107,6 +116,10 @@ fn in_commit(patch: &Patch<'_>, tree: &str, lookup: &mut Lookup) -> Result<Strin
         ChangedError::Lookup(error) => Trouble::Lookup(error),
         differs => Trouble::Fails(format!("the patch is of another base: {differs}")),
     })
+}
+
+fn git_directory_at(path: &[u8]) -> String {
+    format!("`{}`: {WHY}", ByteText::from(path))
 }
 
 /// Applies the patch to what lies in a folder, as far as that is still what it was.
@@ -120,6 +133,16 @@ fn in_folder(patch: &Patch<'_>, top: &Path) -> Answer {
         let path = ByteText::from(path);
         Answer::Unknown(format!("the folder moved on: `{path}` is not as it was"))
     };
+    match refused_paths(patch.touched(), &mut Folder(top.as_fd())) {
+        Ok(paths) => {
+            if let Some(path) = paths.first() {
+                return Answer::Fails(git_directory_at(path));
+            }
+        }
+        Err((path, error)) => {
+            return Answer::Unknown(format!("base not readable: `{path}`: {error}"));
+        }
+    }
     let steps = patch.steps();
     let mut compared = 0;
     for entry in &patch.entries {

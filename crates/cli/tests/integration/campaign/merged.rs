@@ -505,3 +505,31 @@ fn a_campaign_is_taken_by_its_name_and_what_clashes_goes_back() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn tasks_that_make_a_bare_repository_together_are_not_all_taken() -> Result<()> {
+    in_each_mode("merged-bare", |env, fixture| {
+        begin(env, fixture)?;
+        let runs = [
+            ran(
+                env,
+                fixture,
+                &[],
+                "mkdir -p d/objects; touch d/objects/x d/HEAD",
+            )?,
+            ran(env, fixture, &[], "mkdir -p d/refs; touch d/refs/x")?,
+        ];
+        let [one, two] = [&runs[0][..], &runs[1]];
+        approve(env, fixture, &[one, two])?;
+        let done = apply(env, fixture, &[one, two, "--branch", "both"])?;
+        done.exits(1)?;
+        let merged = told(&done)?;
+        ensure!(merged["taken"][0]["run"] == one, "{merged}");
+        let clash = &merged["left_out"][0]["clashes"][0];
+        ensure!(
+            clash["path"] == "d/refs/x" && text(clash, "why").contains("would be a git directory"),
+            "{merged}"
+        );
+        Ok(())
+    })
+}

@@ -79,6 +79,53 @@ fn bare_repository_in_patch_stays_behind_and_the_rest_crosses() -> Result<()> {
 }
 
 #[test]
+fn bare_repository_in_two_patches_is_never_completed() -> Result<()> {
+    in_each_mode("pieces", |env, fixture| {
+        let pieces = "mkdir -p docs/objects docs/refs; touch docs/objects/x docs/refs/x";
+        let first = env.run_with(fixture, &[], pieces)?;
+        let head = "mkdir -p docs; echo 'ref: refs/heads/x' > docs/HEAD; echo > docs/a.md";
+        let second = env.run_with(fixture, &["--include-ignored"], head)?;
+        // Each is harmless by itself.
+        ensure!(
+            second["omitted"].as_array().is_some_and(Vec::is_empty),
+            "{second}"
+        );
+        let verify = |code: i32| -> Result<String> {
+            let folder = fixture.folder.to_string_lossy();
+            let words = ["verify", run(&second)?, "--base", &folder];
+            let output = env.ringfence(fixture, 60, &words)?;
+            output.exits(code)?;
+            Ok(output.stdout)
+        };
+        verify(0)?;
+        let apply = |result: &Value, code: i32| -> Result<String> {
+            let words = ["apply", run(result)?, "--approve"];
+            let output = env.ringfence(fixture, 60, &words)?;
+            output.exits(code)?;
+            Ok(output.stderr)
+        };
+        apply(&first, 0)?;
+        let said = apply(&second, 2)?;
+        ensure!(
+            said.contains("docs/HEAD") && said.contains("would be a git directory"),
+            "{said}"
+        );
+        ensure!(
+            !fixture.folder.join("docs/a.md").exists(),
+            "half of it was applied"
+        );
+        let said = verify(1)?;
+        ensure!(said.contains("would be a git directory"), "{said}");
+        // One that begins when the pieces are there.
+        let third = env.run_with(fixture, &[], head)?;
+        ensure!(why(&third, "docs/HEAD") == "git_directory", "{third}");
+        apply(&third, 0)?;
+        ensure!(fixture.folder.join("docs/a.md").exists());
+        Ok(())
+    })
+}
+
+#[test]
 fn bare_repository_of_the_base_is_not_changed() -> Result<()> {
     in_each_mode("base", |env, fixture| {
         let git = |words: &[&str]| env.git(fixture, &fixture.folder, words);

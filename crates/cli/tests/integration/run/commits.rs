@@ -151,6 +151,18 @@ fn commits_that_a_patch_could_not_bring_are_refused() -> Result<()> {
             3,
             "git's own directory",
         ),
+        // A bare repository, and one that two commits make.
+        (
+            "mkdir -p d/objects d/refs; touch d/HEAD d/objects/x d/refs/x; git add d; between $(git write-tree); git rm -rqf d; last",
+            3,
+            "would be a git directory",
+        ),
+        (
+            "mkdir -p d/objects d/refs; touch d/objects/x d/refs/x; git add d; g commit -qm parts; \
+             mkdir D; touch D/head; git add -f D/head; between $(git write-tree); git rm -rqf D d; g commit -qam none; last",
+            3,
+            "would be a git directory",
+        ),
         (
             "between $(with '100644 blob %s\\t..\\n' $(blob x)); last",
             3,
