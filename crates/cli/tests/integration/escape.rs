@@ -184,6 +184,13 @@ fn take(env: &Sandboxed, fixture: &Fixture, run: &str) -> Result<()> {
         );
     }
     let after = fingerprint(&fixture.folder.join(".git"))?;
+    // As a shell prompt asks in each directory that is entered.
+    let prompt = "find . -name .git -prune -o -type d -exec timeout 5 git -C {} status ';' 2>/dev/null; true";
+    env.as_owner(fixture, &fixture.folder, &["sh", "-c", prompt])?;
+    ensure!(
+        !Path::new(HOST_CANARY).exists(),
+        "`git status` ran what the agent wrote"
+    );
     let is_same = |path: &&std::path::PathBuf| before.get(*path) == after.get(*path);
     let of_a_branch = |path: &&std::path::PathBuf| {
         let text = path.to_string_lossy();
