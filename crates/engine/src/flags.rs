@@ -22,7 +22,6 @@ mod hidden;
 mod hooks;
 mod names;
 mod network;
-mod paths;
 mod programs;
 mod recipes;
 mod runners;
@@ -40,6 +39,7 @@ use ringfence_model::changes::{Change, Omitted};
 use ringfence_model::check::Checks;
 use ringfence_model::claim::{Claim, NoClaim};
 use ringfence_model::flag::{Evidence as Rests, Flag, FlagKind, MAX_EVIDENCE, Severity};
+use ringfence_model::paths;
 
 use crate::evidence::Evidence;
 

@@ -23,6 +23,7 @@ pub mod limits;
 pub mod needles;
 pub mod observed;
 pub mod outcome;
+pub mod paths;
 pub mod plan;
 pub mod policy;
 pub mod rounds;

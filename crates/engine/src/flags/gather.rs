@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_model::ByteText;
 use ringfence_model::changes::{Change, ChangeKind, FileMode};
+use ringfence_model::paths::runs::is_manifest;
 
-use super::{paths, recipes, settings};
+use super::{recipes, settings};
 use crate::changes::{self, Sources};
 
 /// BOUND: of a manifest that is compared.
@@ -35,11 +36,6 @@ pub struct Gathered {
 pub struct Sides {
     pub old: Option<Vec<u8>>,
     pub new: Option<Vec<u8>>,
-}
-
-/// True for a file whose parts matter one by one.
-pub(super) fn is_manifest(path: &[u8]) -> bool {
-    ["package.json", "composer.json"].contains(&paths::name(path).as_str())
 }
 
 /// Reads it. What cannot be read is not there; the patch was made of the same files just before.

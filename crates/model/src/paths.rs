@@ -1,4 +1,6 @@
-//! What a path looks like: a test, continuous integration, generated.
+//! What a path looks like: a test, continuous integration, generated, something that runs.
+
+pub mod runs;
 
 /// The last component, as text in lower case.
 pub fn name(path: &[u8]) -> String {
