@@ -113,6 +113,11 @@ mod tests {
             (".yarnrc.yml", "warning"),
             (".cargo/config.toml", "warning"),
             ("rust-toolchain.toml", "warning"),
+            ("docs/conf.py", "warning"),
+            ("docs/docusaurus.config.ts", "warning"),
+            ("Makefile.PL", "warning"),
+            ("app/build.gradle.kts", "warning"),
+            ("lib/SKILL.md", "warning"),
         ] {
             for how in ["added", "modified"] {
                 let kinds = World::of(&[(path, how)]).kinds(&[]);
@@ -137,6 +142,8 @@ mod tests {
             ".gitignore",
             ".vscode/README.md",
             "config.toml",
+            "src/config.ts",
+            "docs/configure.py",
             "src/build.rs.txt",
             "my.claude/x",
             "src/setup.python",
