@@ -4,6 +4,8 @@
 //! flag, never on evidence that is incomplete, and never where checks are wanted and there are none.
 //! What is not known counts against it.
 
+pub mod routine;
+
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;

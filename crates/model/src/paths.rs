@@ -24,6 +24,15 @@ const CODE: &[&str] = &[
     "cts", "vue", "svelte", "zig", "bats", "feature",
 ];
 
+/// Code that is run file by file, rather than built or loaded.
+const SCRIPTS: &[&str] = &["sh", "bash", "bats", "exs", "kts", "groovy", "t", "feature"];
+
+/// True for code that is a part of something larger.
+pub fn is_source(path: &[u8]) -> bool {
+    let extension = extension(path);
+    CODE.contains(&extension.as_str()) && !SCRIPTS.contains(&extension.as_str())
+}
+
 const TEST_DIRECTORIES: &[&str] = &[
     "test",
     "tests",
