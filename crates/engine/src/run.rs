@@ -344,11 +344,12 @@ pub fn run(
     steps.begin("hold", console)?;
     review::note(store, &workspace, &evidence)?;
     let mut end = result.finished(now_us());
-    verdicts::hold(&mut end, &request.policy, &result);
+    let programs = verdicts::programs(&request.policy, &sources, &result.changes);
+    verdicts::hold(&mut end, &request.policy, &result, &programs);
     store.finish_run(id, &end)?;
     fail::point("run:held");
     // Where that cannot be recorded, it stays held.
-    let _ = verdicts::by_rule(home, store, &request.policy, &result);
+    let _ = verdicts::by_rule(home, store, &request.policy, &result, &programs);
     undo.disarm();
     drop(lock);
     discard_layer(home, id);

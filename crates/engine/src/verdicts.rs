@@ -33,7 +33,7 @@ use crate::verify;
 pub use error::VerdictError;
 pub use log::history;
 pub use person::{account, person};
-pub(crate) use rule::{by_rule, hold};
+pub(crate) use rule::{by_rule, hold, programs};
 
 /// Where the row of a run has why it is held.
 pub(crate) const HELD: &str = "held";

@@ -1,6 +1,7 @@
 //! Why a patch is held, and when a rule of the host may approve it without a person.
 //!
-//! INVARIANT: a rule approves only what each of its conditions allows, never a patch with a serious
+//! INVARIANT: a rule approves only kinds of change that [`routine`] lists, and of those only what each of its
+//! conditions allows; never a patch with a serious
 //! flag, never on evidence that is incomplete, and never where checks are wanted and there are none.
 //! What is not known counts against it.
 
@@ -14,6 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::ByteText;
+use crate::changes::{Change, ChangeKind, Omitted, WhyOmitted};
 use crate::flag::{Flag, FlagKind, Severity};
 use crate::outcome::RunStatus;
 use crate::policy::glob::Globs;
@@ -66,7 +68,7 @@ pub struct AutoApprove {
     pub max_lines: u64,
     pub max_files: u64,
     pub flags: Tolerated,
-    /// Patterns of paths that may change. `None`: any.
+    /// Patterns of paths that may change, of those that a rule may approve at all. `None`: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<Line>>,
     pub from: Origin,
@@ -123,10 +125,12 @@ pub struct Ended<'a> {
     pub status: RunStatus,
     pub lines: u64,
     pub bytes: u64,
-    /// Each changed path.
-    pub paths: &'a [ByteText],
-    /// Where files were moved from: nothing is there any more.
-    pub moved_from: &'a [ByteText],
+    pub changes: &'a [Change],
+    pub omitted: &'a [Omitted],
+    /// Changed files that are programs by their content, or could not be looked at.
+    pub programs: &'a [ByteText],
+    /// How many paths change.
+    pub files: u64,
     pub flags: &'a [Flag],
     pub checks: ChecksSeen,
     /// Every change is explained by a write that was observed.
@@ -155,10 +159,9 @@ pub fn holds(holding: &Holding, ended: &Ended<'_>) -> Vec<Hold> {
         }
         add(HoldKind::Risky, named.join(", "));
     }
-    let files = ended.paths.len() as u64;
     let sizes = [
         ("lines", ended.lines, &holding.lines, USUAL.lines),
-        ("files", files, &holding.files, USUAL.files),
+        ("files", ended.files, &holding.files, USUAL.files),
         ("bytes", ended.bytes, &holding.bytes, USUAL.bytes),
     ];
     for (what, has, bound, usual) in sizes {
@@ -233,22 +236,27 @@ fn approve(rule: &AutoApprove, ended: &Ended<'_>) -> Result<(), String> {
         (ChecksWanted::All, ChecksSeen::Absent) => return no("there were no checks".to_owned()),
         _ => {}
     }
-    let files = ended.paths.len() as u64;
-    if ended.lines > rule.max_lines || files > rule.max_files {
+    if ended.lines > rule.max_lines || ended.files > rule.max_files {
         let (lines, most) = (ended.lines, rule.max_lines);
-        let at_most = rule.max_files;
+        let (files, at_most) = (ended.files, rule.max_files);
         return no(format!(
             "{lines} lines, at most {most}; {files} files, at most {at_most}"
         ));
     }
-    // HOSTILE: it would decide about the next run.
-    let steers = |path: &&ByteText| {
-        let name = path.as_bytes().rsplit(|byte| *byte == b'/').next();
-        name.is_some_and(|name| name.eq_ignore_ascii_case(b"ringfence.toml"))
-    };
-    let touched = || ended.paths.iter().chain(ended.moved_from);
-    if let Some(path) = touched().find(steers) {
-        return no(format!("`{path}` steers later runs"));
+    if let Some(why) = routine::why_not(ended.changes) {
+        return no(why);
+    }
+    if let Some(path) = ended.programs.first() {
+        return no(format!("`{path}` is a program, or cannot be looked at"));
+    }
+    // HOSTILE: who tries that has more in mind than what is left.
+    let tried = |left: &&Omitted| matches!(left.why, WhyOmitted::GitDirectory | WhyOmitted::Secret);
+    if let Some(left) = ended.omitted.iter().find(tried) {
+        let path = &left.path;
+        return no(match left.why {
+            WhyOmitted::Secret => format!("`{path}` was left behind with a secret in it"),
+            _ => format!("`{path}` was left behind: it would be a git directory"),
+        });
     }
     if let Some(paths) = &rule.paths {
         let patterns: Vec<&str> = paths.iter().map(|line| line.text.as_str()).collect();
@@ -257,7 +265,12 @@ fn approve(rule: &AutoApprove, ended: &Ended<'_>) -> Result<(), String> {
         };
         let outside =
             |path: &&ByteText| !globs.matches(Path::new(OsStr::from_bytes(path.as_bytes())));
-        if let Some(path) = touched().find(outside) {
+        // A rename takes a file away that the rule may not be about.
+        let touched = ended.changes.iter().flat_map(|change| match &change.kind {
+            ChangeKind::Renamed { from } => vec![&change.path, from],
+            _ => vec![&change.path],
+        });
+        if let Some(path) = touched.into_iter().find(outside) {
             return no(format!("`{path}` is not among its paths"));
         }
     }

@@ -4,22 +4,50 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use ringfence_model::ByteText;
-use ringfence_model::changes::{Change, ChangeKind};
-use ringfence_model::holding::{self, ChecksSeen, Ended};
+use ringfence_model::changes::Change;
+use ringfence_model::holding::{self, ChecksSeen, Ended, routine};
 use ringfence_model::policy::Effective;
 use ringfence_model::verdict::{By, Decision, Hold};
 
 use super::{Anyway, Deciding, HELD, Verdict, record};
+use crate::changes::{Sources, new_bytes, old_bytes};
 use crate::error::Error;
 use crate::home::Home;
 use crate::policy::PROPOSAL;
 use crate::run::RunResult;
 use crate::store::{FinishedRun, Store};
 
+/// BOUND: a file that is larger is looked at by a person.
+const LOOKED_AT_BYTES: u64 = 1 << 20;
+
+/// Changed files that are programs by their content, before or after, or cannot be looked at. Only what a
+/// rule could approve is read.
+pub(crate) fn programs(policy: &Effective, sources: &Sources, changes: &[Change]) -> Vec<ByteText> {
+    let Some(rule) = &policy.holding.auto_approve else {
+        return Vec::new();
+    };
+    if changes.len() as u64 > rule.max_files {
+        return Vec::new();
+    }
+    // HOSTILE: what is not known may be a program.
+    let is_program = |content: Option<Vec<u8>>| content.is_none_or(|all| routine::is_program(&all));
+    let runs = |change: &&Change| {
+        let (old, new) = (change.old.is_some(), change.new.is_some());
+        (old && is_program(old_bytes(sources, change, LOOKED_AT_BYTES)))
+            || (new && is_program(new_bytes(sources, change, LOOKED_AT_BYTES)))
+    };
+    let found = changes.iter().filter(runs);
+    found.map(|change| change.path.clone()).collect()
+}
+
 /// Adds to the end of a run why it is held.
-pub(crate) fn hold(end: &mut FinishedRun, policy: &Effective, result: &RunResult) {
-    let moved_from = moved_from(result);
-    let holds: Vec<Hold> = holding::holds(&policy.holding, &ended(policy, result, &moved_from));
+pub(crate) fn hold(
+    end: &mut FinishedRun,
+    policy: &Effective,
+    result: &RunResult,
+    programs: &[ByteText],
+) {
+    let holds: Vec<Hold> = holding::holds(&policy.holding, &ended(policy, result, programs));
     let holds = serde_json::to_value(holds).expect("plain data always serialises");
     end.detail.insert(HELD.to_owned(), holds);
 }
@@ -30,13 +58,13 @@ pub(crate) fn by_rule(
     store: &Store,
     policy: &Effective,
     result: &RunResult,
+    programs: &[ByteText],
 ) -> Result<Option<Verdict>, Error> {
     // Nothing to take is nothing to approve.
     if result.changes.is_empty() {
         return Ok(None);
     }
-    let moved_from = moved_from(result);
-    let ended = ended(policy, result, &moved_from);
+    let ended = ended(policy, result, programs);
     let Some(text) = holding::auto_approve(&policy.holding, &ended) else {
         return Ok(None);
     };
@@ -52,24 +80,17 @@ pub(crate) fn by_rule(
     record(home, store, &run, deciding).map(Some)
 }
 
-/// HOSTILE: a rename takes a file away that no rule may be about.
-fn moved_from(result: &RunResult) -> Vec<ByteText> {
-    let from = |change: &Change| match &change.kind {
-        ChangeKind::Renamed { from } => Some(from.clone()),
-        _ => None,
-    };
-    result.changes.iter().filter_map(from).collect()
-}
-
-fn ended<'a>(policy: &Effective, result: &'a RunResult, moved_from: &'a [ByteText]) -> Ended<'a> {
+fn ended<'a>(policy: &Effective, result: &'a RunResult, programs: &'a [ByteText]) -> Ended<'a> {
     let bytes = std::fs::metadata(&result.patch).map(|metadata| metadata.len());
     Ended {
         status: result.status,
         lines: result.insertions + result.deletions,
         // A patch that cannot be looked at is not small.
         bytes: bytes.unwrap_or(u64::MAX),
-        paths: &result.changed_files,
-        moved_from,
+        files: result.changed_files.len() as u64,
+        changes: &result.changes,
+        omitted: &result.omitted,
+        programs,
         flags: &result.flags,
         // HOSTILE: whoever writes to a folder can propose a check that always passes. It can fail a
         // run, and vouches for none.

@@ -1,6 +1,7 @@
 //! What is held, and what a rule approves, as tables.
 
 use super::*;
+use crate::changes::{FileMode, Side};
 
 fn flag(kind: FlagKind, severity: Severity) -> Flag {
     Flag {
@@ -12,13 +13,30 @@ fn flag(kind: FlagKind, severity: Severity) -> Flag {
     }
 }
 
-fn ended<'a>(paths: &'a [ByteText], flags: &'a [Flag]) -> Ended<'a> {
+fn changed(path: &str) -> Vec<Change> {
+    let new = Side {
+        mode: FileMode::Regular,
+        oid: "1".to_owned(),
+        size: 1,
+    };
+    vec![Change {
+        path: path.into(),
+        kind: ChangeKind::Added,
+        old: None,
+        new: Some(new),
+        binary: false,
+    }]
+}
+
+fn ended<'a>(changes: &'a [Change], flags: &'a [Flag]) -> Ended<'a> {
     Ended {
         status: RunStatus::Done,
         lines: 10,
         bytes: 500,
-        paths,
-        moved_from: &[],
+        files: changes.len() as u64,
+        changes,
+        omitted: &[],
+        programs: &[],
         flags,
         checks: ChecksSeen::Hold,
         evidence_complete: true,
@@ -41,11 +59,29 @@ fn rule() -> Holding {
 
 #[test]
 fn a_rule_approves_only_what_each_condition_allows() {
-    let paths: Vec<ByteText> = vec!["src/a.rs".into()];
+    let changes = changed("src/a.rs");
     let serious = [flag(FlagKind::TestsDeleted, Severity::Serious)];
     let info = [flag(FlagKind::NewProgram, Severity::Info)];
-    let steering: Vec<ByteText> = vec!["sub/Ringfence.toml".into()];
-    let good = ended(&paths, &[]);
+    let steering = changed("sub/Ringfence.toml");
+    let program = [ByteText::from("src/a.rs")];
+    let left = |why| {
+        let (path, size, files) = (ByteText::from("docs/HEAD"), 1, 1);
+        [Omitted {
+            path,
+            why,
+            size,
+            files,
+        }]
+    };
+    let git = left(WhyOmitted::GitDirectory);
+    let secret = left(WhyOmitted::Secret);
+    let ignored = left(WhyOmitted::Ignored);
+    let good = ended(&changes, &[]);
+    let with_ignored = Ended {
+        omitted: &ignored,
+        ..good
+    };
+    assert!(auto_approve(&rule(), &with_ignored).is_some());
     assert!(
         auto_approve(&rule(), &good)
             .unwrap()
@@ -92,17 +128,32 @@ fn a_rule_approves_only_what_each_condition_allows() {
         (
             "what steers later runs",
             Ended {
-                paths: &steering,
+                changes: &steering,
                 ..good
             },
         ),
         (
-            "what steered them, and is gone",
+            "a program",
             Ended {
-                moved_from: &steering,
+                programs: &program,
                 ..good
             },
         ),
+        (
+            "a git directory that was left behind",
+            Ended {
+                omitted: &git,
+                ..good
+            },
+        ),
+        (
+            "a secret that was left behind",
+            Ended {
+                omitted: &secret,
+                ..good
+            },
+        ),
+        ("files", Ended { files: 21, ..good }),
         (
             "bytes",
             Ended {
@@ -182,23 +233,26 @@ fn a_rule_approves_only_what_each_condition_allows() {
     let only_rule = only.auto_approve.as_mut().unwrap();
     only_rule.paths = Some(vec![text("docs/**")]);
     assert!(auto_approve(&only, &good).is_none());
-    let docs: Vec<ByteText> = vec!["docs/a.md".into()];
-    assert!(
-        auto_approve(
-            &only,
-            &Ended {
-                paths: &docs,
-                ..good
-            }
-        )
-        .is_some()
-    );
+    let docs = changed("docs/a.md");
+    let of = |changes: &[Change]| {
+        let good = Ended { changes, ..good };
+        auto_approve(&only, &good).ok_or_else(|| holds(&only, &good)[0].to_string())
+    };
+    assert!(of(&docs).is_ok());
+    // Patterns never widen what a rule may approve.
+    for path in ["docs/HEAD", "docs/.x.md", "docs/Makefile", "docs/x.sh"] {
+        let why = of(&changed(path)).unwrap_err();
+        assert!(
+            why.contains(&format!("does not apply: `{path}` is ")),
+            "{why}"
+        );
+    }
 }
 
 #[test]
 fn what_is_large_or_risky_is_held_by_name() {
-    let paths: Vec<ByteText> = vec!["a".into()];
-    let good = ended(&paths, &[]);
+    let changes = changed("a");
+    let good = ended(&changes, &[]);
     let kinds = |holding: &Holding, ended: &Ended<'_>| -> Vec<HoldKind> {
         holds(holding, ended).iter().map(|hold| hold.kind).collect()
     };

@@ -171,7 +171,8 @@ fn a_patch_that_steers_later_runs_is_approved_by_no_rule() -> Result<()> {
             review.to_string().contains("not among its paths"),
             "{review}"
         );
-        let (_, review) = standing(env, fixture, &options, "mkdir docs; echo x > docs/x")?;
+        let shell = "mkdir docs; echo x > docs/x.md";
+        let (_, review) = standing(env, fixture, &options, shell)?;
         ensure!(review["state"] == "approved", "{review}");
         Ok(())
     })
@@ -180,15 +181,122 @@ fn a_patch_that_steers_later_runs_is_approved_by_no_rule() -> Result<()> {
 #[test]
 fn fewer_tests_than_before_are_approved_by_no_rule() -> Result<()> {
     in_each_mode("held-shrank", |env, fixture| {
-        let count = "echo \"test result: ok. $(cat count) passed; 0 failed; 0 ignored\"";
-        committed(env, fixture, &[("count", "3\n")])?;
+        let count = "echo \"test result: ok. $(cat count.txt) passed; 0 failed; 0 ignored\"";
+        committed(env, fixture, &[("count.txt", "3\n")])?;
         let rule = generous(env, fixture, "")?;
         let options = ["--policy", rule.as_str(), "--check", count];
-        let (_, review) = standing(env, fixture, &options, "echo 4 > count")?;
+        let (_, review) = standing(env, fixture, &options, "echo 4 > count.txt")?;
         ensure!(review["state"] == "approved", "{review}");
-        for shell in ["echo 2 > count", "echo no number > count"] {
+        for shell in ["echo 2 > count.txt", "echo no number > count.txt"] {
             let (_, review) = standing(env, fixture, &options, shell)?;
             held(&review, "checks")?;
+        }
+        Ok(())
+    })
+}
+
+/// The rule of `docs/review.md`, with flags that are good to know: a new program is one.
+fn documented() -> Result<String> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/review.md");
+    let page = std::fs::read_to_string(page)?;
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("auto_approve = "));
+    let line = line.context("no example")?;
+    Ok(format!("[review]\n{line}\n").replace("\"none\"", "\"low\""))
+}
+
+#[test]
+fn example_rule_approves_documents_and_nothing_that_runs() -> Result<()> {
+    in_each_mode("held-example", |env, fixture| {
+        committed(
+            env,
+            fixture,
+            &[
+                ("index.md", "# Index\n"),
+                ("run.md", "#!/bin/sh\n1\n2\n3\n4\n5\n6\n7\n8\n"),
+            ],
+        )?;
+        env.as_owner(
+            fixture,
+            &fixture.folder,
+            &[
+                "sh",
+                "-c",
+                "mkdir docs; mv *.md docs; git add -A; git commit -qm docs",
+            ],
+        )?;
+        let rule = env.put(fixture, "../example.toml", documented()?)?;
+        let options = [
+            "--policy",
+            rule.to_str().context("a plain path")?,
+            "--check",
+            "true",
+        ];
+        let (_, review) = standing(env, fixture, &options, "echo more >> docs/index.md")?;
+        ensure!(review["state"] == "approved", "{review}");
+        for (shell, why) in [
+            (
+                "mkdir -p docs/objects docs/refs; touch docs/objects/x docs/refs/x docs/HEAD; echo x > docs/a.md",
+                "would be a git directory",
+            ),
+            (
+                "echo 'ref: refs/heads/x' > docs/HEAD",
+                "`docs/HEAD` is of no kind",
+            ),
+            ("echo x > docs/config", "`docs/config` is of no kind"),
+            ("echo x > docs/.x.md", "`docs/.x.md` is a dot file"),
+            (
+                "mkdir docs/.GITHUB; echo x > docs/.GITHUB/a.md",
+                "is a dot file, or in a dot directory",
+            ),
+            (
+                "mkdir docs/a; echo x > docs/a/CMakeLists.txt",
+                "is a recipe or a setting",
+            ),
+            (
+                "printf '#!/bin/sh\\n' > docs/a.md",
+                "`docs/a.md` is a program",
+            ),
+            // The first line is not in the patch.
+            ("echo 9 >> docs/run.md", "`docs/run.md` is a program"),
+            ("git mv docs/run.md docs/b.md", "`docs/b.md` is a program"),
+            ("echo x > 'docs/b.md '", "not every machine"),
+            (
+                "printf 'x' > \"docs/$(printf 'c\\342\\200\\214').md\"",
+                "not every machine",
+            ),
+            ("ln -s index.md docs/link.md", "symbolic link"),
+            (
+                "rm docs/index.md; ln -s run.md docs/index.md",
+                "symbolic link",
+            ),
+            (
+                "rm docs/index.md; mkdir docs/index.md; echo > docs/index.md/a.md",
+                "changes its type",
+            ),
+            ("echo x > docs/a.py", "is not among its paths"),
+            ("echo x > a.md", "is not among its paths"),
+        ] {
+            // What is flagged is held for that already; the rule has words of its own for the rest.
+            let (_, review) = standing(env, fixture, &options, shell)?;
+            ensure!(review["state"] == "held", "{shell}: {review}");
+            let flagged = review.to_string().contains("there are flags")
+                || review.to_string().contains("risky");
+            ensure!(
+                flagged || review.to_string().contains(why),
+                "{shell}: {review}"
+            );
+        }
+        // A pattern for all of a directory widens nothing.
+        let rule = generous(env, fixture, ", paths = [\"docs/**\"]")?;
+        let options = ["--policy", rule.as_str(), "--check", "true"];
+        for name in ["HEAD", "config", ".x.md", "x.sh"] {
+            let shell = format!("echo x > docs/{name}");
+            let (_, review) = standing(env, fixture, &options, &shell)?;
+            held(&review, "not_reviewed").with_context(|| shell)?;
+            let why = format!("does not apply: `docs/{name}` is ");
+            ensure!(review.to_string().contains(&why), "{name}: {review}");
         }
         Ok(())
     })
