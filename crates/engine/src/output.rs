@@ -71,8 +71,7 @@ impl Spool {
         }
     }
 
-    /// Nothing more comes: what was held back, because it might have been the beginning of a
-    /// secret, is kept now.
+    /// Nothing more comes: what was held back until all of it could be searched is kept now.
     pub fn end(&mut self) -> io::Result<()> {
         self.stdout.end().and(self.stderr.end())
     }

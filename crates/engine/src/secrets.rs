@@ -130,12 +130,13 @@ fn run(line: &OsStr, name: &str) -> Result<Vec<u8>, SecretError> {
     })
 }
 
-/// A value can stand in a header. The line end that files and commands leave is not part of it.
+/// A value can stand in a header. Blanks and line ends around it, which files and commands leave, are not part of it:
+/// servers cut them off, and an answer that repeats the value without them would not be recognised.
 fn check(name: &str, mut bytes: Vec<u8>) -> Result<SecretValue, SecretError> {
-    let end = bytes
-        .iter()
-        .rposition(|byte| !matches!(byte, b'\n' | b'\r'));
-    let length = end.map_or(0, |last| last + 1);
+    let blanks = bytes.len() - bytes.trim_ascii_start().len();
+    // Moved in place: what a copy leaves behind would not be wiped.
+    bytes.rotate_left(blanks);
+    let length = bytes[..bytes.len() - blanks].trim_ascii_end().len();
     bytes[length..].zeroize();
     bytes.truncate(length);
     let value = SecretValue::new(bytes);
@@ -254,7 +255,7 @@ mod tests {
         let (bound, value) = loaded(SecretSource::File(path.clone())).expect("a value");
         assert_eq!(value.expose(), b"from-a-file-0123456789");
         assert_ne!(bound.placeholder.as_bytes(), value.expose());
-        let line = "printf 'from a command\\r\\n'".to_owned();
+        let line = "printf ' \\t from a command \\r\\n'".to_owned();
         let (_, value) = loaded(SecretSource::Command(line)).expect("a value");
         assert_eq!(value.expose(), b"from a command");
     }

@@ -248,8 +248,9 @@ impl Secret {
         line.push(field, template.as_bytes())
             .filter(|()| !after.contains("{}"))
             .ok_or_else(bad)?;
-        // What ends a line would be a field of its own.
-        if !value.expose().iter().all(|byte| is_value_byte(*byte)) {
+        // What ends a line would be a field of its own, and servers cut off blanks around a value.
+        let bytes = value.expose();
+        if !bytes.iter().all(|byte| is_value_byte(*byte)) || bytes.trim_ascii() != bytes {
             return Err(SecretError::Value(bound.name.clone()));
         }
         Ok(Self {
