@@ -11,8 +11,8 @@ use super::Match;
 use super::forms::Form;
 
 /// BOUND: how many bytes of a form the automaton knows: more than anybody can guess at once, also in codings that write
-/// three characters for a byte. A table for whole forms of 1,000 bytes takes 100 ms to build.
-const BEGINNING: usize = 64;
+/// six characters for a byte. A table for whole forms of 1,000 bytes takes 100 ms to build.
+const BEGINNING: usize = 128;
 
 pub(super) struct Finder {
     beginnings: AhoCorasick,
@@ -57,23 +57,19 @@ impl Finder {
         let mut at = 0;
         while let Some(hit) = self.beginnings.find(Input::new(text).span(at..text.len())) {
             let start = hit.start();
-            let candidates = self.candidates[hit.pattern()].iter();
-            let whole = candidates.filter_map(|form| {
+            let mut whole: Option<Match> = None;
+            // All are compared, also after one that is there: the longest comes first.
+            for form in &self.candidates[hit.pattern()] {
                 let end = start + forms[*form].1.bytes.len();
-                let same = text.get(start..end)?.ct_eq(&forms[*form].1.bytes);
-                bool::from(same).then_some((*form, end))
-            });
-            at = match whole.collect::<Vec<_>>().first() {
-                Some((form, end)) => {
-                    found.push(Match {
-                        start,
-                        end: *end,
-                        form: *form,
-                    });
-                    *end
+                let there = text.get(start..end);
+                let same = there.is_some_and(|there| there.ct_eq(&forms[*form].1.bytes).into());
+                if same && whole.is_none() {
+                    let form = *form;
+                    whole = Some(Match { start, end, form });
                 }
-                None => start + 1,
-            };
+            }
+            at = whole.as_ref().map_or(start + 1, |whole| whole.end);
+            found.extend(whole);
         }
     }
 }

@@ -38,12 +38,14 @@ pub fn forms(needle: &[u8], instead: &[u8]) -> Vec<Form> {
     both("hex", &|bytes| hex(bytes, b"0123456789ABCDEF"));
     both("hex", &|bytes| hex_with_colons(bytes, b"0123456789abcdef"));
     both("hex", &|bytes| hex_with_colons(bytes, b"0123456789ABCDEF"));
-    both("html", &|bytes| html(bytes, "&#39;"));
-    both("html", &|bytes| html(bytes, "&#x27;"));
+    for escapes in HTML {
+        both("html", &|bytes| html(bytes, escapes));
+    }
     for keep in [
         unreserved as fn(u8) -> bool,
         in_path,
         component,
+        segment,
         plus_form,
         nothing,
     ] {
@@ -94,6 +96,11 @@ fn component(byte: u8) -> bool {
     unreserved(byte) || b"!*'()".contains(&byte)
 }
 
+/// What may stand in a part of a path, by RFC 3986.
+fn segment(byte: u8) -> bool {
+    unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte)
+}
+
 /// What forms leave as it is.
 fn plus_form(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._*".contains(&byte)
@@ -112,17 +119,33 @@ fn hex_with_colons(bytes: &[u8], digits: &[u8; 16]) -> Vec<u8> {
     pairs.join(&b':')
 }
 
-/// The characters that a page escapes in a text; encoders differ in the apostrophe.
-fn html(bytes: &[u8], apostrophe: &str) -> Vec<u8> {
+/// The characters that encoders escape in a page, beside `&`, `<` and `>`: those of Python, of others, of Go, of Jinja,
+/// and of Mustache.
+const HTML: [&[(u8, &str)]; 5] = [
+    &[(b'"', "&quot;"), (b'\'', "&#x27;")],
+    &[(b'"', "&quot;"), (b'\'', "&#39;")],
+    &[(b'"', "&#34;"), (b'\'', "&#39;"), (b'+', "&#43;")],
+    &[(b'"', "&#34;"), (b'\'', "&#39;")],
+    &[
+        (b'"', "&quot;"),
+        (b'\'', "&#39;"),
+        (b'/', "&#x2F;"),
+        (b'`', "&#x60;"),
+        (b'=', "&#x3D;"),
+    ],
+];
+
+fn html(bytes: &[u8], escapes: &[(u8, &str)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     for byte in bytes {
         match byte {
             b'&' => out.extend(b"&amp;"),
             b'<' => out.extend(b"&lt;"),
             b'>' => out.extend(b"&gt;"),
-            b'"' => out.extend(b"&quot;"),
-            b'\'' => out.extend(apostrophe.bytes()),
-            byte => out.push(*byte),
+            byte => match escapes.iter().find(|(own, _)| own == byte) {
+                Some((_, escape)) => out.extend(escape.bytes()),
+                None => out.push(*byte),
+            },
         }
     }
     out
@@ -210,6 +233,9 @@ mod tests {
             ("Python", "key/a%2Bb%3Cc%3E%26%27d%22e%5Cf"),
             ("Go", r#"key/a+b\u003cc\u003e\u0026'd\"e\\f"#),
             (".NET", r"key/a\u002Bb\u003Cc\u003E\u0026\u0027d\u0022e\\f"),
+            ("Go, a path", "key%2Fa+b%3Cc%3E&'d%22e%5Cf"),
+            ("Go, a page", r"key/a&#43;b&lt;c&gt;&amp;&#39;d&#34;e\f"),
+            ("Mustache", r"key&#x2F;a+b&lt;c&gt;&amp;&#39;d&quot;e\f"),
             ("others", r#"key/a\u002bb\u003cc\u003e\u0026\u0027d\"e\\f"#),
         ] {
             let found = all

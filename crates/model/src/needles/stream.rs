@@ -77,7 +77,17 @@ impl<N: Deref<Target = Needles>> Stream<N> {
         std::mem::take(&mut self.ready).into()
     }
 
-    /// The stream ends: what was held back is no needle.
+    /// The source has sent nothing for a while: releases whole lines. A line end is in no needle that is not broken
+    /// into lines.
+    pub fn pause_at_line(&mut self) -> Bytes {
+        let undecided = self.needles.undecided_from(&self.text);
+        let line_end = self.text.iter().rposition(|byte| *byte == b'\n');
+        let lines = line_end.map_or(0, |at| at + 1);
+        self.decide(lines.max(undecided), undecided);
+        std::mem::take(&mut self.ready).into()
+    }
+
+    /// The stream ends: gives the rest.
     pub fn end(&mut self) -> Bytes {
         self.pause()
     }

@@ -119,7 +119,8 @@ fn coded_values_are_found_across_line_breaks() {
     for text in [SECRET, &hex, &hex.to_uppercase(), &user, &pem] {
         for width in [1, 2, 4, 7, 16, 30, 60, 64, 76] {
             for line_end in [
-                "\n", "\r\n", " ", "\\n", "\\r\\n", "\\\\n", "%0A", "%0d%0a", "=\r\n", "\\\n",
+                "\n", "\r\n", " ", "\\n", "\\r\\n", "\\\\n", "%0A", "%0d%0a", "%250A", "&#13;\n",
+                "&#xA;", "\\u000a", "=\r\n", "\\\n",
             ] {
                 if width * 2 < line_end.len() || width >= text.len() {
                     continue;

@@ -57,6 +57,22 @@ impl Drop for Unwrapped {
     }
 }
 
+/// Line breaks and blanks in URLs, also coded twice; in pages; and behind the backslash of JSON.
+const PERCENT: [&[u8]; 8] = [
+    b"%0a", b"%0d", b"%20", b"%09", b"%250a", b"%250d", b"%2520", b"%2509",
+];
+const ENTITIES: [&[u8]; 4] = [b"&#10;", b"&#13;", b"&#xa;", b"&#xd;"];
+const UNICODE: [&[u8]; 4] = [b"u000a", b"u000d", b"u0020", b"u0009"];
+
+/// The length of the escape that a text begins with, in upper or lower case; 0 if there is none.
+fn escape_length(text: &[u8], escapes: &[&[u8]]) -> usize {
+    let begins = |escape: &&&[u8]| {
+        text.get(..escape.len())
+            .is_some_and(|begin| begin.eq_ignore_ascii_case(escape))
+    };
+    escapes.iter().find(begins).map_or(0, |escape| escape.len())
+}
+
 /// How many bytes of a line break, blank or escape of these a text begins with.
 fn break_length(text: &[u8]) -> usize {
     match text {
@@ -68,10 +84,15 @@ fn break_length(text: &[u8]) -> usize {
                 Some(b'n' | b'r' | b't') => marks + 1,
                 // A line that is continued, in a shell.
                 Some(b'\r' | b'\n') => marks,
+                Some(b'u') => match escape_length(&text[marks..], &UNICODE) {
+                    0 => 0,
+                    length => marks + length,
+                },
                 _ => 0,
             }
         }
-        [b'%', b'0', b'a' | b'A' | b'd' | b'D', ..] => 3,
+        [b'%', ..] => escape_length(text, &PERCENT),
+        [b'&', ..] => escape_length(text, &ENTITIES),
         // Quoted-printable.
         [b'=', b'\r', b'\n', ..] => 3,
         [b'=', b'\n', ..] => 2,
