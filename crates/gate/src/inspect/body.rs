@@ -9,7 +9,6 @@ use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::HeaderMap;
 
-use super::release::Due;
 use super::wire::{Left, Reader, Writer};
 use crate::head::Framing;
 
@@ -32,12 +31,12 @@ impl Incoming<'_> {
         Self::Two { stream, owed: 0 }
     }
 
-    /// What the sender may send next.
-    pub(crate) fn due(&self) -> Due {
+    /// Whether the sender owes a part of what it announced.
+    pub(crate) fn owes_rest(&self) -> bool {
         match self {
-            Self::One { left, .. } if left.owes_rest() => Due::Rest,
-            // Frames of HTTP/2 are read whole.
-            Self::Nothing | Self::One { .. } | Self::Two { .. } => Due::Anything,
+            Self::One { left, .. } => left.owes_rest(),
+            // A frame of HTTP/2 comes whole or not at all.
+            Self::Nothing | Self::Two { .. } => false,
         }
     }
 

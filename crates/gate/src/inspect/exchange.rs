@@ -19,6 +19,7 @@ use ringfence_model::policy::network::{NetworkRule, Reason};
 use super::body::{Incoming, Outgoing};
 use super::decide::{budget_denial, decide, misplaced_denial};
 use super::pass::Passed;
+use super::passage::Conversation;
 use super::reply::{Answer, Reply};
 use super::request::{Asked, PATIENCE, send};
 use super::socket;
@@ -90,6 +91,8 @@ pub(crate) struct Ledger {
     cached: Cell<bool>,
     /// The host was asked: whatever comes later, this happened.
     asked: Cell<bool>,
+    /// The body of the request is on its way.
+    sending: Cell<bool>,
 }
 
 impl Ledger {
@@ -103,6 +106,7 @@ impl Ledger {
             used: RefCell::default(),
             cached: Cell::default(),
             asked: Cell::default(),
+            sending: Cell::default(),
         }
     }
 
@@ -110,6 +114,16 @@ impl Ledger {
     pub(crate) fn cached(&self, status: u16) {
         self.status.set(Some(status));
         self.cached.set(true);
+    }
+
+    /// Whether host and sandbox talk at the same time. Who refuses a request does not read its body.
+    pub(crate) fn conversation(&self) -> Conversation {
+        let agreed = self.status.get().is_some_and(|status| status / 100 == 2);
+        if agreed && self.sending.get() {
+            Conversation::GoesOn
+        } else {
+            Conversation::Over
+        }
     }
 
     fn allowed(&self) -> Happened {
@@ -364,6 +378,7 @@ impl Exchange<'_> {
             }
         };
         self.ledger.asked.set(true);
+        self.ledger.sending.set(!from.is_over());
         let (answered, whole) = {
             let (mut out, awaiting) = send(&mut upstream, flow, &self.asked, &mut fields, secure)
                 .await
@@ -432,6 +447,7 @@ impl Exchange<'_> {
             let piece = tokio::time::timeout(PATIENCE, from.piece()).await;
             let piece = piece.map_err(|_| Stop::Gone)?.map_err(|_| Stop::Gone)?;
             let Some(piece) = piece else {
+                self.ledger.sending.set(false);
                 // Trailers of requests are not passed on.
                 return Ok(out.end(None).await.is_ok());
             };

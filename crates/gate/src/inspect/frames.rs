@@ -82,7 +82,7 @@ impl<'a> Frames<'a> {
         if self.left > 0 {
             Due::Rest
         } else {
-            Due::Anything
+            Due::Message
         }
     }
 

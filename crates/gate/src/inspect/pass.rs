@@ -97,10 +97,10 @@ impl Exchange<'_> {
         let most = passage.size_of_pieces();
         let mut timer = ReleaseTimer::default();
         loop {
-            let due = if passage.announced() {
+            let due = if body.owes_rest() {
                 Due::Rest
             } else {
-                body.due()
+                passage.due(self.ledger.conversation())
             };
             let piece = tokio::select! {
                 biased;
@@ -108,9 +108,9 @@ impl Exchange<'_> {
                 piece = tokio::time::timeout(PATIENCE, body.piece()) => piece,
                 // What came meanwhile is read first: a client that does not read must not be able to choose where
                 // bytes are released.
-                () = timer.expired(due), if passage.holds_back() => {
-                    timer.passed_on();
-                    let released = passage.pause();
+                release = timer.expired(due), if passage.holds_back() => {
+                    timer.released(release);
+                    let released = passage.release(release);
                     beside.piece(&released);
                     put(out, delay(&mut held, released), most).await?;
                     self.scrubbed(passage).await;

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use bytes::Bytes;
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 
+use super::release::{Due, Release};
 use super::reply::Answer;
 use crate::head::Fields;
 use crate::secrets::{Found, Needles, PIECE, Stream};
@@ -99,7 +100,50 @@ pub(crate) struct Passage<'a> {
     opener: Option<Opener>,
     search: Option<Stream<&'a Needles>>,
     told: Vec<Found>,
-    announced: bool,
+    body: Body,
+}
+
+/// What the head of an answer says of its body.
+enum Body {
+    /// Its length: nobody reads such a body event by event.
+    Announced,
+    /// That it has events or messages.
+    Events,
+    Text,
+}
+
+/// Whether both sides talk at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conversation {
+    GoesOn,
+    Over,
+}
+
+/// What bodies are read event by event or message by message, by the beginning of their media types.
+const EVENTS: [&[u8]; 9] = [
+    b"text/event-stream",
+    b"application/grpc",
+    b"application/connect+",
+    b"application/x-ndjson",
+    b"application/ndjson",
+    b"application/jsonl",
+    b"application/json-seq",
+    b"application/stream+json",
+    b"application/vnd.docker.",
+];
+
+impl Body {
+    fn of(answer: &Answer) -> Self {
+        let media_type = answer.fields.all("content-type").next();
+        let media_type = media_type.unwrap_or_default().to_ascii_lowercase();
+        if answer.length.is_some() {
+            Self::Announced
+        } else if EVENTS.iter().any(|events| media_type.starts_with(events)) {
+            Self::Events
+        } else {
+            Self::Text
+        }
+    }
 }
 
 impl<'a> Passage<'a> {
@@ -114,18 +158,16 @@ impl<'a> Passage<'a> {
                 opener: None,
                 search: None,
                 told: Vec::new(),
-                announced: false,
+                body: Body::Announced,
             });
         };
         // 206 is a part of a page, 226 a difference to another one (RFC 3229).
         if matches!(answer.status, 206 | 226) {
             return Err(Unsearchable::Part);
         }
-        let opener = if nothing {
-            None
-        } else {
-            Opener::of(&answer.fields)?
-        };
+        let coding = Opener::of(&answer.fields);
+        let is_coded = !matches!(coding, Ok(None));
+        let opener = if nothing { None } else { coding? };
         let mut search = Stream::new(needles);
         if let Some(reason) = needles.replace(&answer.reason, &mut search.seen) {
             answer.reason = reason;
@@ -134,16 +176,17 @@ impl<'a> Passage<'a> {
         if opener.is_some() {
             answer.fields.remove("content-encoding");
         }
-        let announced = answer.length.is_some();
-        if !nothing {
-            // What is put in may be longer or shorter.
+        let body = Body::of(answer);
+        // What is put in may be longer or shorter. The length of a compressed body tells how much of a guess stands in
+        // it twice, once as the value: `HEAD` asks for nothing else.
+        if !nothing || is_coded {
             answer.length = None;
         }
         Ok(Self {
             opener,
             search: Some(search),
             told: Vec::new(),
-            announced,
+            body,
         })
     }
 
@@ -167,14 +210,24 @@ impl<'a> Passage<'a> {
         self.search.as_ref().is_some_and(Stream::holds_back)
     }
 
-    /// Whether the head of the answer said how long the body is: nobody reads such a body event by event.
-    pub(crate) fn announced(&self) -> bool {
-        self.announced
+    /// What the host may send next, where it owes no rest of a chunk.
+    pub(crate) fn due(&self, conversation: Conversation) -> Due {
+        match (&self.body, conversation) {
+            (Body::Announced, _) => Due::Rest,
+            (Body::Events, _) | (_, Conversation::GoesOn) => Due::Message,
+            (Body::Text, Conversation::Over) => Due::Line,
+        }
     }
 
     /// The host has sent nothing for a while: what was held back goes on.
-    pub(crate) fn pause(&mut self) -> Bytes {
-        self.search.as_mut().map(Stream::pause).unwrap_or_default()
+    pub(crate) fn release(&mut self, release: Release) -> Bytes {
+        let Some(search) = &mut self.search else {
+            return Bytes::new();
+        };
+        match release {
+            Release::Lines => search.pause_at_line(),
+            Release::All => search.pause(),
+        }
     }
 
     /// How many bytes are written to the client at a time. Where values are searched always as many: the sizes of

@@ -73,12 +73,12 @@ async fn back(
     let mut timer = ReleaseTimer::default();
     loop {
         let holds_back = frames.as_ref().is_some_and(Frames::holds_back);
-        let due = frames.as_ref().map_or(Due::Anything, Frames::due);
+        let due = frames.as_ref().map_or(Due::Message, Frames::due);
         let piece = tokio::select! {
             biased;
             piece = next(host) => piece?,
-            () = timer.expired(due), if holds_back => {
-                timer.passed_on();
+            release = timer.expired(due), if holds_back => {
+                timer.released(release);
                 let released = frames.as_mut().map(Frames::pause).unwrap_or_default();
                 client.send(&released).await.map_err(|_| Stop::Gone)?;
                 continue;

@@ -21,7 +21,7 @@ use crate::open::Held;
 use crate::state::{Denial, Flow};
 
 /// BOUND: requests of one connection at a time.
-const MAX_STREAMS: u32 = 128;
+pub(crate) const MAX_STREAMS: u32 = 128;
 /// BOUND: requests of all connections at a time: each may hold a connection to a host.
 pub(crate) const MAX_IN_ALL: usize = 1024;
 /// BOUND: what a client may send before it is passed on, for a stream and for all of a connection.

@@ -19,6 +19,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::task::spawn_local;
 use tokio_rustls::TlsConnector;
 
+use super::two::MAX_STREAMS;
 use super::wire::{Link, Reader, Writer, split};
 use crate::dial::DialError;
 use crate::state::Flow;
@@ -27,9 +28,11 @@ use crate::state::Flow;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(15);
 /// BOUND: idle connections that one client keeps.
 const MAX_IDLE: usize = 8;
-/// BOUND: what a host may send before it is passed on, for a stream and for all of a connection.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// BOUND: what a host may send on a stream before it is passed on.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// BOUND: the same for all streams of a connection: answers that nobody reads must not stop another one, in the middle
+/// of a value, at a byte that the sandbox chooses.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS;
 /// BOUND: a frame of HTTP/2: a few records of TLS.
 pub(crate) const FRAME: u32 = 64 << 10;
 

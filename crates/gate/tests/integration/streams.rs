@@ -130,6 +130,77 @@ fn server_sent_events_arrive_while_the_host_waits() {
     }
 }
 
+#[test]
+fn pause_in_the_middle_of_a_value_does_not_release_its_beginning() {
+    let outside = Outside::new();
+    let (seen, next) = channel::<()>();
+    let next = Mutex::new(next);
+    let port = host(&outside, move |mut stream, head| {
+        let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len()).into_bytes();
+        let fields = "Content-Type: text/html\r\nTransfer-Encoding: chunked\r\n";
+        let (first, rest) = REAL.split_at(20);
+        assert!(head.contains(REAL), "{head}");
+        say(
+            &mut stream,
+            format!("HTTP/1.1 401 No\r\n{fields}\r\n").as_bytes(),
+        );
+        // As where a window ends: the host goes on when it is told to.
+        say(
+            &mut stream,
+            &chunk(&format!("a line\nnot welcome: {first}")),
+        );
+        next.lock()
+            .expect("no panic")
+            .recv()
+            .expect("the client has a line");
+        say(&mut stream, &chunk(&format!("{rest}\n")));
+        say(&mut stream, b"0\r\n\r\n");
+    });
+    let setup = bound_setup(&outside, port);
+    let Some(inside) = Looking::start(&setup, &[REAL]) else {
+        return;
+    };
+    let mut stream = inside.secure("api.test", port, 1 << 14);
+    let text = inside.gate.inside(move || {
+        say(&mut stream, &request("/", port, ""));
+        let mut stream = BufReader::new(stream);
+        read_until(&mut stream, "a line\n");
+        seen.send(()).expect("the host waits");
+        let mut text = String::new();
+        while !text.ends_with("\r\n0\r\n\r\n") {
+            assert!(
+                stream.read_line(&mut text).expect("more comes") > 0,
+                "{text}"
+            );
+        }
+        text
+    });
+    assert!(text.contains(&format!("not welcome: {FAKE}")), "{text}");
+    assert!(!text.contains(&REAL[..6]), "{text}");
+}
+
+#[test]
+fn length_of_a_compressed_page_is_not_told() {
+    let outside = Outside::new();
+    let config = outside.config(&["api.test"], &["http/1.1"]);
+    let site = Site::secure(config, |saw: &Saw| match saw.path() {
+        "/coded" => answer("200 OK", "Content-Encoding: gzip\r\n", &[]),
+        _ => answer("200 OK", "", &[]),
+    });
+    let setup = bound_setup(&outside, site.port);
+    let Some(inside) = Looking::start(&setup, &[REAL]) else {
+        return;
+    };
+    for version in ["--http1.1", "--http2"] {
+        let head = |path: &str| {
+            let url = format!("https://api.test:{}{path}", site.port);
+            inside.curl(&[version, "-I", &url]).1.to_lowercase()
+        };
+        assert!(!head("/coded").contains("content-length"), "{version}");
+        assert!(head("/plain").contains("content-length: 0"), "{version}");
+    }
+}
+
 /// A frame of a web socket: short, of a client (masked with zeros) or of a host.
 fn frame(first: u8, content: &[u8], of_client: bool) -> Vec<u8> {
     let length = u8::try_from(content.len()).expect("short");
