@@ -162,7 +162,7 @@ fn a_gitfile_of_a_submodule_cannot_name_another_repository() {
 }
 
 #[test]
-fn nested_repositories_are_hidden_at_any_depth() {
+fn nested_repositories_are_hidden() {
     let bench = Bench::new();
     bench.sh(&format!(
         "{SEED} git init -q nested; echo n > nested/n; mkdir -p t/u; echo t > t/u/t; git add t;

@@ -251,14 +251,15 @@ fn root_sees_only_git_directories_of_the_folders_owner() -> Result<()> {
 
 /// Repositories deep in the folder, with credentials in their settings, and an object of what is hidden.
 const NESTED: &str = "
-    for at in deep src/a/b/c src/a/vendored/lib; do
+    for at in src/a/b/c src/a/vendored/lib; do
         git init -q -b main $at && git -C $at config http.extraHeader canary-of-another-repository
         echo canary-of-another-repository > $at/key.pem && git -C $at add -f key.pem
         git -C $at -c user.name=a -c user.email=a@b commit -qm x && rm $at/key.pem
     done
     git init -q --bare src/a/kept && git -C src/a/kept config http.extraHeader canary-of-another-repository
     mkdir -p src/a/sub && echo 'gitdir: ../kept' > src/a/sub/.git && mkdir -p shut/x/.git
-    echo canary-of-another-repository > shut/x/.git/config && chmod 000 shut";
+    echo canary-of-another-repository > shut/x/.git/config && chmod 000 shut
+    mkdir barred && echo canary-of-another-repository > barred/.git && chmod 000 barred";
 
 #[test]
 fn nested_repositories_are_hidden_at_any_depth() -> Result<()> {
@@ -286,7 +287,11 @@ fn nested_repositories_are_hidden_at_any_depth() -> Result<()> {
             fingerprint(&fixture.folder)? == before,
             "the folder changed"
         );
-        env.as_owner(fixture, &fixture.folder, &["chmod", "755", "shut"])?;
+        env.as_owner(
+            fixture,
+            &fixture.folder,
+            &["chmod", "755", "shut", "barred"],
+        )?;
         Ok(())
     })
 }
